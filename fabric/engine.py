@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine seam: how workloads hand flows and schedules to whatever computes their times.
+
+`FabricEnvironment` is a SimPy environment whose clock counts integer picoseconds. Before its time
+advances it gives the engine all that was started at this instant, then lets it run to its first
+completion or to the next SimPy event, whichever comes first. Engine events never become SimPy
+events: a collective of two million transfers is one event here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import simpy
+from simpy.core import EmptySchedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from railweave.fabric.flow import Flow, FlowRecord
+    from railweave.fabric.graph import Fabric
+    from railweave.fabric.schedule import Schedule
+
+__all__ = ["Capabilities", "CollectiveRecord", "Engine", "FabricEnvironment", "LinkCounters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What an engine can show."""
+
+    contention: bool  # flows slow each other down
+    packets: bool  # queues, pauses, marks and losses are visible
+    set_link: bool  # link rates and states may change during a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkCounters:
+    """What each link carried so far: int64 arrays of shape (links,).
+
+    ``wire_bytes`` are data with their headers (payload on NVLink and PCIe), ``ack_bytes`` the
+    acknowledgements of data that crossed the other direction of the same cable.
+    """
+
+    wire_bytes: NDArray[np.int64]
+    ack_bytes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRecord:
+    """One executed schedule: times in ps, payload bytes of all its transfers."""
+
+    tag: str
+    ranks: int
+    transfers: int
+    size_bytes: int
+    start_ps: int
+    end_ps: int
+    bound_ps: int
+    repeat: int = 1
+
+
+class FabricEnvironment(simpy.Environment):
+    """A SimPy environment in integer picoseconds that drives one engine.
+
+    Examples
+    --------
+    >>> env = FabricEnvironment()
+    >>> env.now
+    0
+    """
+
+    def __init__(self) -> None:
+        super().__init__(initial_time=0)
+        self._engine: Engine | None = None
+
+    def attach(self, engine: Engine) -> None:
+        """Let ``engine`` advance with this environment's clock."""
+        self._engine = engine
+
+    def step(self) -> None:
+        """Process the next event, of SimPy's queue or of the engine's."""
+        engine = self._engine
+        if engine is not None and engine.busy:
+            ahead = self.peek()
+            if ahead != self._now:
+                limit = None if ahead == float("inf") else int(ahead)
+                reached = engine.advance(limit)
+                if reached is not None:
+                    self._now = reached
+                    engine.deliver()
+                    return
+                if limit is None:
+                    raise EmptySchedule
+        super().step()
+
+
+class Engine(ABC):
+    """Turns flows and schedules into completion times and counters.
+
+    Every engine is bound to one fabric and one environment. Methods that start work return a
+    SimPy event that fires at completion and fails with a typed error when it cannot complete.
+    """
+
+    name: str
+    capabilities: Capabilities
+
+    def __init__(self, env: FabricEnvironment, fabric: Fabric) -> None:
+        self.env = env
+        self.fabric = fabric
+        env.attach(self)
+
+    @abstractmethod
+    def send(self, flow: Flow) -> simpy.Event:
+        """Start a flow now; the event's value is its `FlowRecord`."""
+
+    @abstractmethod
+    def execute(
+        self, schedule: Schedule, ranks: Sequence[int], *, tag: str = "", repeat: int = 1
+    ) -> simpy.Event:
+        """Start a schedule now on ``ranks`` (device index of each rank).
+
+        ``repeat`` runs it that many times, each after the end of the one before. The event's
+        value is a `CollectiveRecord`.
+        """
+
+    @abstractmethod
+    def cancel(self, flow: Flow) -> None:
+        """Stop a flow; its event fails with `RailweaveError`."""
+
+    @abstractmethod
+    def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
+        """Change one direction of a cable from now on."""
+
+    @abstractmethod
+    def counters(self) -> LinkCounters:
+        """Return what each link has carried up to now."""
+
+    @abstractmethod
+    def records(self) -> Sequence[FlowRecord]:
+        """Return a record for each flow given to `send`, in order of start."""
+
+    @abstractmethod
+    def collectives(self) -> Sequence[CollectiveRecord]:
+        """Return a record for each schedule that ended, in order of their ends."""
+
+    @abstractmethod
+    def waiting(self) -> list[str]:
+        """Say, a line each, what has started and cannot end (stalled flows and ranks)."""
+
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether anything has started that has not ended."""
+
+    @abstractmethod
+    def advance(self, limit_ps: int | None) -> int | None:
+        """Run to the first completions at or before ``limit_ps`` and return their time, else None.
+
+        None with ``limit_ps`` None means that nothing will ever complete.
+        """
+
+    @abstractmethod
+    def deliver(self) -> None:
+        """Succeed the events of the completions that `advance` reached."""
+
+    def _event(self) -> simpy.Event:
+        return self.env.event()
+
+    def check_bound(self, what: str, *, took_ps: int, bound_ps: int) -> None:
+        """Raise `PhysicsError` if a result beat its lower bound (beyond float rounding)."""
+        from railweave.fabric.errors import PhysicsError
+
+        if took_ps < bound_ps - 2 - bound_ps * 1e-9:
+            raise PhysicsError(f"{what} took {took_ps} ps, below its bound of {bound_ps} ps")
+
+

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Fabric: devices and directed links as index arrays, and the same as a frozen NetworkX graph.
+
+Every cable is two links, one per direction: cable ``c`` is links ``2c`` and ``2c + 1``. Parallel
+cables are separate links, so they count in capacity, in equal-cost sets and in the bill of cables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from railweave.fabric.errors import InputError, nearest_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import networkx as nx
+    from numpy.typing import NDArray
+
+__all__ = ["DeviceKind", "Fabric", "FabricBuilder", "LinkModel"]
+
+
+class DeviceKind(IntEnum):
+    """What a device is."""
+
+    GPU = 0
+    NIC = 1
+    NVSWITCH = 2
+    PCIE_SWITCH = 3
+    CPU = 4
+    SWITCH = 5
+
+
+class LinkModel(IntEnum):
+    """How a link carries bytes (PHYSICS of its protocol)."""
+
+    NVLINK = 0
+    PCIE = 1
+    ROCE_LOSSLESS = 2
+    ROCE_LOSSY = 3
+    TRIMMING = 4
+    INFINIBAND = 5
+
+    @property
+    def label(self) -> str:
+        """The name used in files: ``roce-lossless``."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def is_network(self) -> bool:
+        """Whether frames cross it, rather than the bytes inside a host."""
+        return self not in (LinkModel.NVLINK, LinkModel.PCIE)
+
+    @classmethod
+    def from_label(cls, label: str) -> LinkModel:
+        """Return the model of that name, or raise `InputError` naming the nearest."""
+        labels = {model.label: model for model in cls}
+        if label not in labels:
+            raise InputError(
+                f"'{label}' is not a link model",
+                expected=" | ".join(labels),
+                nearest=nearest_name(label, labels),
+            )
+        return labels[label]
+
+
+@dataclass(frozen=True, eq=False)
+class Fabric:
+    """A frozen fabric: ``n`` devices and ``m`` directed links.
+
+    Build one with `FabricBuilder`; derive a degraded one with `with_links`.
+
+    Parameters
+    ----------
+    name
+        The name of the topology.
+    device_names
+        Names such as ``h3/gpu5``, ``leaf0.r2``, in dense index order.
+    kind, host, index, tier, group, rail
+        int32 (n,): `DeviceKind`; dense host number or -1; number of the part inside its host or
+        of the switch inside its tier; switch tier (1 leaf, 2 spine, 3 core; 0 host parts; -1 a
+        switch without a tier); group (scalable unit or pod) or -1; rail of a leaf or NIC, or -1.
+    model
+        Catalogue name of each device.
+    host_names
+        Names of the hosts, in dense host order.
+    link_src, link_dst, link_src_port, link_dst_port
+        int32 (m,): device and port number at both ends.
+    link_rate_bps, link_delay_ps
+        int64 (m,): rate of this direction; propagation including the PHY constant.
+    link_model
+        int32 (m,): `LinkModel`.
+    link_tier
+        Tier class of each link: ``nvlink``, ``pcie``, ``host-leaf``, ``leaf-spine``,
+        ``spine-core`` or ``link``.
+    link_up
+        bool (m,): False where the link was taken out of service.
+    gpu_nic
+        int32 (n,): device index of the affine NIC of a GPU (same PCIe switch), else -1.
+    meta
+        What the builder wants to remember (kind, declared oversubscription, ...).
+    """
+
+    name: str
+    device_names: tuple[str, ...]
+    kind: NDArray[np.int32]
+    host: NDArray[np.int32]
+    index: NDArray[np.int32]
+    tier: NDArray[np.int32]
+    group: NDArray[np.int32]
+    rail: NDArray[np.int32]
+    model: tuple[str, ...]
+    host_names: tuple[str, ...]
+    link_src: NDArray[np.int32]
+    link_dst: NDArray[np.int32]
+    link_src_port: NDArray[np.int32]
+    link_dst_port: NDArray[np.int32]
+    link_rate_bps: NDArray[np.int64]
+    link_delay_ps: NDArray[np.int64]
+    link_model: NDArray[np.int32]
+    link_tier: tuple[str, ...]
+    link_up: NDArray[np.bool_]
+    gpu_nic: NDArray[np.int32]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_devices(self) -> int:
+        """Number of devices."""
+        return len(self.device_names)
+
+    @property
+    def n_links(self) -> int:
+        """Number of directed links (twice the number of cables)."""
+        return len(self.link_src)
+
+    @cached_property
+    def gpus(self) -> NDArray[np.int32]:
+        """Device indices of all GPUs, in host order: rank r sits on ``gpus[r]`` by default."""
+        return np.flatnonzero(self.kind == DeviceKind.GPU).astype(np.int32)
+
+    @cached_property
+    def nics(self) -> NDArray[np.int32]:
+        """Device indices of all NICs in file order; NIC k has address 10.0.0.0 + k."""
+        return np.flatnonzero(self.kind == DeviceKind.NIC).astype(np.int32)
+
+    @cached_property
+    def switches(self) -> NDArray[np.int32]:
+        """Device indices of the network switches; switch k has hash identity k."""
+        return np.flatnonzero(self.kind == DeviceKind.SWITCH).astype(np.int32)
+
+    @cached_property
+    def link_network(self) -> NDArray[np.bool_]:
+        """bool (m,): whether frames cross the link (it is not NVLink or PCIe)."""
+        return self.link_model >= LinkModel.ROCE_LOSSLESS
+
+    @cached_property
+    def link_reverse(self) -> NDArray[np.int32]:
+        """int32 (m,): the other direction of the same cable."""
+        return np.arange(self.n_links, dtype=np.int32) ^ 1
+
+    @cached_property
+    def device_index(self) -> Mapping[str, int]:
+        """Device name -> dense index."""
+        return {name: i for i, name in enumerate(self.device_names)}
+
+    @cached_property
+    def out_links(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """CSR ``(ptr, links)`` of the links leaving each device, by (peer index, port)."""
+        order = np.lexsort((self.link_src_port, self.link_dst, self.link_src)).astype(np.int32)
+        ptr = np.zeros(self.n_devices + 1, np.int32)
+        np.cumsum(np.bincount(self.link_src, minlength=self.n_devices), out=ptr[1:])
+        return ptr, order
+
+    def device(self, name: str) -> int:
+        """Return the index of a device; an unknown name raises with the nearest one."""
+        found = self.device_index.get(name)
+        if found is None:
+            names = (*self.device_names, *self.host_names)
+            raise InputError(
+                f"'{name}' is not a device of {self.name}", nearest=nearest_name(name, names)
+            )
+        return found
+
+    def parts(self, host: str, kind: DeviceKind) -> list[int]:
+        """Return the device indices of one kind in a host, in order."""
+        number = self.host_names.index(host)
+        return [int(i) for i in np.flatnonzero((self.host == number) & (self.kind == kind))]
+
+    def endpoint(self, name: str) -> int:
+        """Return the device where a flow named ``name`` starts or ends.
+
+        A GPU or NIC stands for itself; a bare host for its only NIC.
+
+        Raises
+        ------
+        InputError
+            Unknown name; a host with several NICs; a device that neither sends nor receives.
+        """
+        if name in self.host_names:
+            nics = self.parts(name, DeviceKind.NIC)
+            if len(nics) == 1:
+                return nics[0]
+            listed = ", ".join(self.device_names[i] for i in nics)
+            raise InputError(f"host '{name}' has {len(nics)} NICs", expected=f"one of {listed}")
+        found = self.device(name)
+        if self.kind[found] not in (DeviceKind.GPU, DeviceKind.NIC):
+            raise InputError(f"'{name}' cannot send or receive", expected="a GPU, a NIC or a host")
+        return found
+
+    def link_name(self, link: int) -> str:
+        """Return the name of one direction of a cable: ``leaf0.r0:33>spine1:0``."""
+        src, dst = self.device_names[self.link_src[link]], self.device_names[self.link_dst[link]]
+        return f"{src}:{self.link_src_port[link]}>{dst}:{self.link_dst_port[link]}"
+
+    def cable_name(self, link: int) -> str:
+        """Return the name of the cable of a link: ``leaf0.r0:33-spine1:0``."""
+        return self.link_name(link & ~1).replace(">", "-")
+
+    def with_links(
+        self,
+        *,
+        up: NDArray[np.bool_] | None = None,
+        rate_bps: NDArray[np.int64] | None = None,
+    ) -> Fabric:
+        """Return a copy with other link states or rates."""
+        return replace(
+            self,
+            link_up=self.link_up if up is None else up,
+            link_rate_bps=self.link_rate_bps if rate_bps is None else rate_bps,
+        )
+
+    @cached_property
+    def graph(self) -> nx.MultiDiGraph:
+        """The fabric as a frozen ``networkx.MultiDiGraph``.
+
+        Nodes are device names with ``kind, host, tier, group, rail, model``; edges are links,
+        keyed by link name, with ``link, rate_bps, delay_ps, model, tier, up``.
+        """
+        import networkx as nx
+
+        graph = nx.MultiDiGraph(name=self.name)
+        for i, name in enumerate(self.device_names):
+            host = int(self.host[i])
+            graph.add_node(
+                name,
+                device=i,
+                kind=DeviceKind(int(self.kind[i])).name.lower(),
+                host=self.host_names[host] if host >= 0 else None,
+                tier=int(self.tier[i]),
+                group=int(self.group[i]),
+                rail=int(self.rail[i]),
+                model=self.model[i],
+            )
+        for link in range(self.n_links):
+            graph.add_edge(
+                self.device_names[self.link_src[link]],
+                self.device_names[self.link_dst[link]],
+                key=self.link_name(link),
+                link=link,
+                rate_bps=int(self.link_rate_bps[link]),
+                delay_ps=int(self.link_delay_ps[link]),
+                model=LinkModel(int(self.link_model[link])).label,
+                tier=self.link_tier[link],
+                up=bool(self.link_up[link]),
+            )
+        return nx.freeze(graph)
+
+
+class FabricBuilder:
+    """Collects hosts, devices and cables, then freezes them into a `Fabric`.
+
+    Ports are numbered per device from 0 in the order cables are added, unless given.
+
+    Examples
+    --------
+    >>> build = FabricBuilder("pair")
+    >>> host = build.add_host("h0")
+    >>> nic = build.add_device("h0/nic0", DeviceKind.NIC, host=host)
+    >>> switch = build.add_device("s1", DeviceKind.SWITCH, tier=1)
+    >>> _ = build.add_cable(nic, switch, rate_bps=400 * 10**9, delay_ps=500_000,
+    ...                     model=LinkModel.ROCE_LOSSLESS, tier="host-leaf")
+    >>> build.finish().link_name(0)
+    'h0/nic0:0>s1:0'
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._hosts: list[str] = []
+        self._names: list[str] = []
+        self._device_rows: list[tuple[int, int, int, int, int, int]] = []
+        self._models: list[str] = []
+        self._ends: list[tuple[int, int, int, int]] = []
+        self._link_rows: list[tuple[int, int, int]] = []
+        self._link_tiers: list[str] = []
+        self._next_port: list[int] = []
+        self._affine: list[int] = []
+
+    def add_host(self, name: str) -> int:
+        """Add a host and return its number."""
+        self._hosts.append(name)
+        return len(self._hosts) - 1
+
+    def add_device(
+        self,
+        name: str,
+        kind: DeviceKind,
+        *,
+        host: int = -1,
+        index: int = 0,
+        tier: int | None = None,
+        group: int = -1,
+        rail: int = -1,
+        model: str = "",
+    ) -> int:
+        """Add a device and return its dense index."""
+        if tier is None:
+            tier = 0 if host >= 0 else -1
+        self._names.append(name)
+        self._device_rows.append((kind, host, index, tier, group, rail))
+        self._models.append(model)
+        self._next_port.append(0)
+        self._affine.append(-1)
+        return len(self._names) - 1
+
+    def set_affine_nic(self, gpu: int, nic: int) -> None:
+        """Say which NIC a GPU uses."""
+        self._affine[gpu] = nic
+
+    def add_cable(
+        self,
+        a: int,
+        b: int,
+        *,
+        rate_bps: int,
+        delay_ps: int,
+        model: LinkModel,
+        tier: str = "link",
+        a_port: int | None = None,
+        b_port: int | None = None,
+    ) -> int:
+        """Join two devices by one cable (two links) and return the number of the link ``a > b``."""
+        ports = []
+        for device, port in ((a, a_port), (b, b_port)):
+            number = self._next_port[device] if port is None else port
+            self._next_port[device] = max(self._next_port[device], number + 1)
+            ports.append(number)
+        self._ends.extend(((a, b, ports[0], ports[1]), (b, a, ports[1], ports[0])))
+        self._link_rows.extend([(rate_bps, delay_ps, model)] * 2)
+        self._link_tiers.extend([tier] * 2)
+        return len(self._ends) - 2
+
+    def finish(self, **meta: Any) -> Fabric:
+        """Freeze what was collected; ``meta`` is kept with the fabric."""
+        devices = np.array(self._device_rows, np.int32).reshape(-1, 6)
+        ends = np.array(self._ends, np.int32).reshape(-1, 4)
+        links = np.array(self._link_rows, np.int64).reshape(-1, 3)
+        return Fabric(
+            name=self.name,
+            device_names=tuple(self._names),
+            kind=devices[:, 0].copy(),
+            host=devices[:, 1].copy(),
+            index=devices[:, 2].copy(),
+            tier=devices[:, 3].copy(),
+            group=devices[:, 4].copy(),
+            rail=devices[:, 5].copy(),
+            model=tuple(self._models),
+            host_names=tuple(self._hosts),
+            link_src=ends[:, 0].copy(),
+            link_dst=ends[:, 1].copy(),
+            link_src_port=ends[:, 2].copy(),
+            link_dst_port=ends[:, 3].copy(),
+            link_rate_bps=links[:, 0].copy(),
+            link_delay_ps=links[:, 1].copy(),
+            link_model=links[:, 2].astype(np.int32),
+            link_tier=tuple(self._link_tiers),
+            link_up=np.ones(len(ends), np.bool_),
+            gpu_nic=np.array(self._affine, np.int32),
+            meta=dict(meta),
+        )
