@@ -115,7 +115,7 @@ class _Reader:
         return InputError(
             what,
             file=self._file,
-            line=event.start_mark.line + 1,
+            line=_line(event),
             field=field_name(tuple(self._path)) or None,
             expected=expected,
         )
@@ -130,7 +130,7 @@ class _Reader:
         if event.anchor is not None:
             self._anchors[event.anchor] = None  # open: an alias to it now would be endless
         if isinstance(event, yaml.ScalarEvent):
-            marked = Marked(self._scalar(event), event.start_mark.line + 1)
+            marked = Marked(self._scalar(event), _line(event))
         elif len(self._path) >= MAX_DEPTH:
             raise self._fault(event, f"more than {MAX_DEPTH} levels of nesting")
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -163,7 +163,7 @@ class _Reader:
             self._path.pop()
         return Marked(
             [item.value for item in items],
-            start.start_mark.line + 1,
+            _line(start),
             dict(enumerate(items)),
             {index: item.line for index, item in enumerate(items)},
             1 + sum(item.nodes for item in items),
@@ -186,7 +186,7 @@ class _Reader:
             if key == "<<" and not event.style:
                 merged += self._merge_sources(event, value)
             else:
-                own[key], lines[key] = value, event.start_mark.line + 1
+                own[key], lines[key] = value, _line(event)
             self._path.pop()
         for source in merged:  # a mapping's own keys win, then the earlier source
             for name, value in source.children.items():
@@ -194,7 +194,7 @@ class _Reader:
                     own[name], lines[name] = value, source.key_lines[name]
         return Marked(
             {key: marked.value for key, marked in own.items()},
-            start.start_mark.line + 1,
+            _line(start),
             own,
             lines,
             1 + sum(marked.nodes for marked in own.values()),
@@ -252,6 +252,11 @@ class _Reader:
                 raise self._fault(event, "this number is too large", "at most 1.7e+308")
             return float(digits)
         return text
+
+
+def _line(event: Event) -> int:
+    """Return the 1-based line an event begins on."""
+    return int(event.start_mark.line) + 1
 
 
 def _whole(digits: str) -> int | None:

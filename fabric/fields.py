@@ -148,7 +148,7 @@ Length = Annotated[
 ]
 """A length in millimetres, written with its unit: ``30m``."""
 
-_RATIO: Final = re.compile(r"\s*(\d{1,9})\s*:\s*(\d{1,9})\s*")
+_RATIO: Final = re.compile(r"\s*([0-9]{1,9})\s*:\s*([0-9]{1,9})\s*")
 
 
 def parse_ratio(text: object) -> Fraction:

@@ -23,6 +23,7 @@ __all__ = [
     "format_rate",
     "format_size",
     "format_time",
+    "parse_flops",
     "parse_length_mm",
     "parse_rate_bps",
     "parse_size_bytes",
@@ -54,8 +55,9 @@ _TIME: Final = {
     "h": 3600 * 10**12,
 }
 _LENGTH: Final = {"mm": 1, "cm": 10, "m": 1000, "km": 10**6}
+_FLOPS: Final = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
 
-_QUANTITY: Final = re.compile(r"([+-]?)(\d+(?:\.\d+)?|\.\d+)\s*([A-Za-zµμ/]*)")
+_QUANTITY: Final = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-zµμ/]*)")
 
 
 def _parse(text: object, units: Mapping[str, int], *, what: str, example: str, base: str) -> int:
@@ -143,6 +145,22 @@ def parse_length_mm(text: object) -> int:
         No unit, an unknown unit, a negative or a fractional number of millimetres.
     """
     return _parse(text, _LENGTH, what="length", example="30m", base="millimetres")
+
+
+def parse_flops(text: object) -> int:
+    """Parse a rate of arithmetic into floating-point operations per second.
+
+    Examples
+    --------
+    >>> parse_flops("989TFLOP/s")
+    989000000000000
+
+    Raises
+    ------
+    InputError
+        No unit, an unknown unit, a negative or a fractional number of operations.
+    """
+    return _parse(text, _FLOPS, what="arithmetic rate", example="989TFLOP/s", base="FLOP/s")
 
 
 def _format(value: int, units: Mapping[str, int]) -> str:
