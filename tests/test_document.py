@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import time
@@ -275,7 +276,6 @@ def test_the_first_fault_in_the_file_is_told() -> None:
             "a: " + "[" * 65 + "]" * 65,
             "x.yaml:1: a" + "[0]" * 63 + ": more than 64 levels of nesting",
         ),
-        ("a: " + "[" * 10**6, "x.yaml:1: "),
     ],
 )
 @pytest.mark.parametrize("parser", ["compiled", "python"])
@@ -283,8 +283,6 @@ def test_unsafe_yaml_is_refused(
     text: str, message: str, parser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if parser == "python":
-        if len(text) > 10**5:
-            pytest.skip("slow without the compiled parser")
         monkeypatch.setattr("railweave.fabric._yaml_reader._PARSER", yaml.SafeLoader)
     with pytest.raises(InputError) as caught:
         parse_yaml(text, file="x.yaml")
@@ -296,6 +294,13 @@ def test_unsafe_yaml_is_refused(
         assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_million_brackets_are_refused_at_once() -> None:
+    start = time.process_time()
+    with pytest.raises(InputError, match="^x.yaml:1: "):
+        parse_yaml("a: " + "[" * 10**6, file="x.yaml")
+    assert time.process_time() - start < 1
 
 
 def test_an_alias_bomb_is_refused_at_once() -> None:
@@ -393,13 +398,20 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert problem in str(caught.value)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_without_permission(tmp_path: Path) -> None:
-    locked = tmp_path / "locked.yaml"
-    locked.write_text("a: 1\n")
-    locked.chmod(0)
-    with pytest.raises(InputError, match=r"cannot be read \(permission denied\)"):
-        load_yaml(locked)
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.EACCES, "permission denied"), (errno.EIO, "input/output error")],
+)
+def test_a_file_that_the_system_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    def refuse(path: Path, mode: str) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)  # root may read every file, so ask no real one
+    with pytest.raises(InputError) as caught:
+        load_yaml(tmp_path / "locked.yaml")
+    assert str(caught.value).endswith(f"locked.yaml: the file cannot be read ({reason})")
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path) -> None:
