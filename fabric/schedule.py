@@ -15,7 +15,7 @@ import numpy as np
 from railweave.fabric.errors import RailweaveError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,6 +53,20 @@ class Schedule:
     chunk, phase
         Optional int32 (nodes,): the logical chunk a transfer carries (-1: none) and the step
         it belongs to. For verification and drawing; engines ignore them.
+    span
+        Optional int32 (nodes,): a transfer carries chunks ``chunk .. chunk + span - 1``; None: one.
+    combine
+        Optional bool (nodes,): the receiver adds what arrives to what it holds, or replaces it.
+    n_chunks
+        Number of logical chunks that ``chunk`` counts.
+    op, algorithm
+        Names of the operation and of the algorithm that realises it.
+    key
+        Equal keys mean equal schedules, so that an engine may remember one; None: not known.
+
+    Notes
+    -----
+    Schedules of one shape share their arrays. Nobody writes to them: copy first.
     """
 
     n_ranks: int
@@ -66,6 +80,12 @@ class Schedule:
     succ: NDArray[np.int32]
     chunk: NDArray[np.int32] | None = None
     phase: NDArray[np.int32] | None = None
+    span: NDArray[np.int32] | None = None
+    combine: NDArray[np.bool_] | None = None
+    n_chunks: int = 0
+    op: str = ""
+    algorithm: str = ""
+    key: Hashable = None
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A schedule without its sizes: built once per shape, then filled for any number of bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from railweave.fabric.errors import InputError
+from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Structure", "StructureBuilder", "StructureCache", "check_nodes", "split_bytes"]
+
+_MAX_NODES: Final = 2**31 - 1
+
+
+def check_nodes(count: int) -> int:
+    """Return a node count, or refuse what int32 node numbers cannot count."""
+    if count > _MAX_NODES:
+        raise InputError(
+            f"the schedule would have {count} transfers", expected=f"at most {_MAX_NODES}"
+        )
+    return count
+
+
+def split_bytes(size_bytes: int, parts: int) -> NDArray[np.int64]:
+    """Split a buffer evenly: the first ``size_bytes % parts`` parts are one byte longer.
+
+    The longest part has ``ceil(size_bytes / parts)`` bytes; parts may be empty.
+
+    Examples
+    --------
+    >>> split_bytes(10, 4).tolist()
+    [3, 3, 2, 2]
+    """
+    base, longer = divmod(size_bytes, parts)
+    sizes = np.full(parts, base, np.int64)
+    sizes[:longer] += 1
+    return sizes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Structure:
+    """All of a schedule that its size does not change.
+
+    Parameters
+    ----------
+    n_ranks, src, dst, n_deps, succ_ptr, succ, chunk, phase, span, combine
+        As in `Schedule`; every node is a transfer. ``span`` None means one chunk each.
+    n_chunks
+        Number of logical chunks.
+    parts
+        The operation's buffer is split evenly in this many parts; chunk ``c`` is as long as
+        part ``c % parts``. Each rank of an all_to_all has its own buffer: ``ranks`` parts and
+        ``ranks**2`` chunks. A span never wraps round the end of the buffer.
+    """
+
+    n_ranks: int
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    n_deps: NDArray[np.int32]
+    succ_ptr: NDArray[np.int32]
+    succ: NDArray[np.int32]
+    chunk: NDArray[np.int32]
+    phase: NDArray[np.int32]
+    combine: NDArray[np.bool_]
+    n_chunks: int
+    parts: int
+    span: NDArray[np.int32] | None = None
+    _kind: NDArray[np.int32] = field(init=False)
+    _part: NDArray[np.int32] = field(init=False)
+    _last_delay: tuple[int, NDArray[np.int64]] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        kind = np.full(len(self.src), NodeKind.TRANSFER, np.int32)
+        part = self.chunk % np.int32(self.parts) if self.parts < self.n_chunks else self.chunk
+        object.__setattr__(self, "_kind", kind)
+        object.__setattr__(self, "_part", part)
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def _delays(self, step_delay_ps: int) -> NDArray[np.int64]:
+        """Return the same delay for each node; the array used last is used again."""
+        if self._last_delay is None or self._last_delay[0] != step_delay_ps:
+            delays = np.zeros(len(self), np.int64)  # zero pages cost nothing until they are read
+            if step_delay_ps:
+                delays += step_delay_ps
+            object.__setattr__(self, "_last_delay", (step_delay_ps, delays))
+            return delays
+        return self._last_delay[1]
+
+    def sizes(self, size_bytes: int) -> NDArray[np.int64]:
+        """Return the payload of each transfer, int64, when the buffer has ``size_bytes``."""
+        base, longer = divmod(size_bytes, self.parts)
+        if self.span is None:
+            sizes = np.full(len(self), base, np.int64)
+            if longer:
+                sizes += self._part < longer
+            return sizes
+        sizes = self.span * np.int64(base)
+        if longer:
+            sizes += np.minimum(np.maximum(longer - self._part, 0), self.span)
+        return sizes
+
+    def fill(
+        self,
+        size_bytes: int,
+        *,
+        step_delay_ps: int = 0,
+        op: str = "",
+        algorithm: str = "",
+        key: Hashable = None,
+    ) -> Schedule:
+        """Return the schedule for a buffer of ``size_bytes``, each transfer delayed alike."""
+        return Schedule(
+            n_ranks=self.n_ranks,
+            kind=self._kind,
+            src=self.src,
+            dst=self.dst,
+            size_bytes=self.sizes(size_bytes),
+            delay_ps=self._delays(step_delay_ps),
+            n_deps=self.n_deps,
+            succ_ptr=self.succ_ptr,
+            succ=self.succ,
+            chunk=self.chunk,
+            phase=self.phase,
+            span=self.span,
+            combine=self.combine,
+            n_chunks=self.n_chunks,
+            op=op,
+            algorithm=algorithm,
+            key=key,
+        )
+
+
+class StructureBuilder:
+    """Collects blocks of transfers and of dependencies, each block as whole arrays.
+
+    Examples
+    --------
+    >>> build = StructureBuilder(n_ranks=3, n_chunks=1)
+    >>> first = build.transfers(src=[0], dst=[1], chunk=0)
+    >>> second = build.transfers(src=[1], dst=[2], chunk=0, phase=1)
+    >>> build.depend(before=first, after=second)
+    >>> build.finish().succ.tolist()
+    [1]
+    """
+
+    def __init__(self, *, n_ranks: int, n_chunks: int, parts: int | None = None) -> None:
+        self.n_ranks = n_ranks
+        self.n_chunks = n_chunks
+        self.parts = n_chunks if parts is None else parts
+        self._nodes = 0
+        self._columns: list[tuple[NDArray[np.int32], ...]] = []
+        self._before: list[NDArray[np.int32]] = []
+        self._after: list[NDArray[np.int32]] = []
+
+    def transfers(
+        self,
+        *,
+        src: NDArray[np.int32] | Sequence[int],
+        dst: NDArray[np.int32] | Sequence[int],
+        chunk: NDArray[np.int32] | Sequence[int] | int,
+        span: NDArray[np.int32] | Sequence[int] | int = 1,
+        phase: NDArray[np.int32] | Sequence[int] | int = 0,
+        combine: NDArray[np.bool_] | bool = False,
+    ) -> NDArray[np.int32]:
+        """Add transfers (arrays broadcast against each other) and return their numbers.
+
+        The numbers have the broadcast shape, so that blocks may be addressed by step and rank.
+        """
+        wide = np.broadcast_arrays(src, dst, chunk, span, phase, combine)
+        shape = wide[0].shape
+        self._columns.append(tuple(np.asarray(c, np.int32).ravel() for c in wide))
+        first, self._nodes = self._nodes, check_nodes(self._nodes + wide[0].size)
+        return np.arange(first, self._nodes, dtype=np.int32).reshape(shape)
+
+    def depend(self, *, before: NDArray[np.int32], after: NDArray[np.int32]) -> None:
+        """Let nodes ``after`` wait for nodes ``before``, pair by pair (arrays broadcast)."""
+        first, second = np.broadcast_arrays(before, after)
+        self._before.append(first.ravel())
+        self._after.append(second.ravel())
+
+    def finish(self) -> Structure:
+        """Return the structure."""
+        none = np.empty(0, np.int32)
+        columns = [np.concatenate(rows) for rows in zip(*self._columns, strict=True)] or [none] * 6
+        src, dst, chunk, span, phase, combine = columns
+        n_deps, ptr, succ = dependency_csr(
+            self._nodes,
+            np.concatenate([none, *self._before]),
+            np.concatenate([none, *self._after]),
+        )
+        return Structure(
+            n_ranks=self.n_ranks,
+            src=src,
+            dst=dst,
+            n_deps=n_deps,
+            succ_ptr=ptr,
+            succ=succ,
+            chunk=chunk,
+            phase=phase,
+            combine=combine.astype(np.bool_),
+            n_chunks=self.n_chunks,
+            parts=self.parts,
+            span=None if bool((span == 1).all()) else span,
+        )
+
+
+class StructureCache:
+    """Keeps the structures used last, up to a number of nodes in all.
+
+    Parameters
+    ----------
+    max_nodes
+        What may be kept (a node takes about 36 bytes); a larger structure is not kept at all.
+    """
+
+    def __init__(self, *, max_nodes: int) -> None:
+        self.max_nodes = max_nodes
+        self._kept: OrderedDict[Hashable, Structure] = OrderedDict()
+        self._nodes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, build: Callable[[], Structure]) -> Structure:
+        """Return the structure of ``key``, building it if it is not kept."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+            return found
+        made = build()
+        if len(made) <= self.max_nodes:
+            self._kept[key] = made
+            # An empty structure costs something too, or the number of entries had no limit.
+            self._nodes += max(len(made), 1)
+            while self._nodes > self.max_nodes:
+                self._nodes -= max(len(self._kept.popitem(last=False)[1]), 1)
+        return made
