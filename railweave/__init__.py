@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from railweave.result import Result as Result
     from railweave.runner import run_scenario as run_scenario
     from railweave.scenario import load_scenario as load_scenario
-    from railweave.topologies.build import build_topology as build_topology
-    from railweave.topologies.spec import load_topology as load_topology
+    from railweave.topologies.load import build_topology as build_topology
+    from railweave.topologies.load import load_topology as load_topology
     from railweave.workloads.shapes import load_shape as load_shape
 
     __version__: str
@@ -55,13 +55,13 @@ _HOMES: Final = {
     "Result": "railweave.result",
     "Routing": "railweave.fabric.routing",
     "Schedule": "railweave.fabric.schedule",
-    "build_topology": "railweave.topologies.build",
+    "build_topology": "railweave.topologies.load",
     "format_rate": "railweave.fabric.units",
     "format_size": "railweave.fabric.units",
     "format_time": "railweave.fabric.units",
     "load_scenario": "railweave.scenario",
     "load_shape": "railweave.workloads.shapes",
-    "load_topology": "railweave.topologies.spec",
+    "load_topology": "railweave.topologies.load",
     "make_engine": "railweave.fabric.engines",
     "parse_rate_bps": "railweave.fabric.units",
     "parse_size_bytes": "railweave.fabric.units",
