@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file models that all kinds of topology share, and the registry of kinds.
+
+A new kind is one new file in this package: a `TopologyModel` with the keys of its file and a
+``build`` method, under ``@topology("its-name")``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from railweave.fabric.devices import HostModel, host_model, switch_model
+from railweave.fabric.errors import InputError
+from railweave.fabric.fields import FileModel, Length, Rate, Ratio, Time, fault
+from railweave.fabric.graph import LinkModel
+from railweave.fabric.network_model import NetworkModel
+from railweave.fabric.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from railweave.fabric.graph import Fabric
+
+__all__ = [
+    "Count",
+    "HostName",
+    "HostsSpec",
+    "LeafSpec",
+    "LinkSpec",
+    "LinksSpec",
+    "ResolvedLink",
+    "SwitchName",
+    "TopologyModel",
+    "UpperSpec",
+    "topology",
+]
+
+PS_PER_MM: Final = 5
+"""Light in fibre needs 4.9 ns per metre (group index 1.468, ITU-T G.652); 5 ns is customary."""
+
+
+def _known(find: Callable[[str], object]) -> Callable[[str], str]:
+    def validate(name: str) -> str:
+        try:
+            find(name)
+        except InputError as error:
+            raise fault(error.message, expected=error.expected, nearest=error.nearest) from None
+        return name
+
+    return validate
+
+
+HostName = Annotated[str, AfterValidator(_known(host_model))]
+SwitchName = Annotated[str, AfterValidator(_known(switch_model))]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+LinkModelName = Literal["roce-lossless", "roce-lossy", "trimming", "infiniband"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedLink:
+    """What a cable is made of: rate in bit/s, propagation in ps, model."""
+
+    rate_bps: int
+    delay_ps: int
+    model: LinkModel
+
+
+class CableSpec(FileModel):
+    """Rate, model and length (or delay) of a cable."""
+
+    model: LinkModelName = Field("roce-lossless", description="How frames are carried")
+    rate: Annotated[Rate, Field(ge=1)]
+    length: Length | None = Field(None, description="5 ns per metre plus the PHY latency")
+    delay: Time | None = Field(None, description="The whole propagation delay, PHY included")
+
+    @model_validator(mode="after")
+    def _one_distance(self) -> CableSpec:
+        if (self.length is None) == (self.delay is None):
+            said = "both length and delay are given" if self.length is not None else "it is missing"
+            raise fault(said, expected="either length or delay", key="delay")
+        return self
+
+    def resolve(self, phy_ps: int) -> ResolvedLink:
+        """Return the physical link; ``phy_ps`` is added to a delay given by length."""
+        by_length_ps = (self.length or 0) * PS_PER_MM + phy_ps
+        return ResolvedLink(
+            rate_bps=self.rate,
+            delay_ps=by_length_ps if self.delay is None else self.delay,
+            model=LinkModel.from_label(self.model),
+        )
+
+
+class LinkSpec(CableSpec):
+    """The cables of one tier."""
+
+    count: Count | None = Field(
+        None, description="Parallel cables between two switches (default: as the ports ask)"
+    )
+
+
+class LinksSpec(FileModel):
+    """The cables of a tiered fabric."""
+
+    host_leaf: CableSpec = Field(alias="host-leaf")
+    leaf_spine: LinkSpec | None = Field(None, alias="leaf-spine")
+    spine_core: LinkSpec | None = Field(None, alias="spine-core")
+
+
+class HostsSpec(FileModel):
+    """How many hosts, of which model."""
+
+    count: Count
+    model: HostName
+
+
+class LeafSpec(FileModel):
+    """The leaf switches."""
+
+    switch: SwitchName
+
+
+class UpperSpec(FileModel):
+    """The switches of an upper tier."""
+
+    switch: SwitchName
+    oversubscription: Ratio = Field(
+        Fraction(1), description="Bandwidth from below to bandwidth up, of the tier below this"
+    )
+    count: Count | None = Field(
+        None, description="Switches in this tier (default: the fewest whose ports suffice)"
+    )
+
+
+class TopologyModel(FileModel):
+    """What every topology file has."""
+
+    schema_: Literal[1] | None = Field(None, alias="schema", description="Version of the format")
+    name: str | None = Field(None, min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    kind: str
+    source: str | None = Field(None, description="Where the design comes from")
+    network: NetworkModel = NetworkModel()
+
+    def build(self, name: str, *, phy_ps: int) -> Fabric:
+        """Build the fabric called ``name``; ``phy_ps`` is the PHY part of each cable's delay."""
+        raise NotImplementedError
+
+    def content(self) -> dict[str, Any]:
+        """Return what decides the fabric, as plain data in a canonical form."""
+        return self.model_dump(
+            mode="json", by_alias=True, exclude={"schema_", "source"}, exclude_none=True
+        )
+
+
+topology: Registry[type[TopologyModel]] = Registry(
+    "kind of topology", package="railweave.topologies"
+)
+"""The kinds of topology; as a decorator, registers a new one."""
+
+
+def nics_of(host: HostModel) -> int:
+    """Return how many NICs of a host a tiered fabric cables: a bare host has one."""
+    return 1 if host.nics is None else host.nics
