@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute time of a step by the roofline model, block by block.
+
+A block (attention, feed-forward, output head) takes the longer of its arithmetic and its memory
+traffic (Williams, Waterman and Patterson, "Roofline", CACM 2009):
+
+``t = max(flops / (F * eff_compute), (weights read + cache read and written) / (B * eff_memory))``
+
+Arithmetic is two operations per weight that a token meets and four per query head, head element
+and attended position. Activations between fused kernels are left out: they are small beside the
+weights in decode and beside the arithmetic in prefill. The input table is looked up, not read.
+Experts' weights are read if any token of the step visits them, under uniform routing.
+
+Each block also takes a fixed time, by default the 3 us that ai-dynamo/aiconfigurator adds to each
+memory-bound operation (``mem_empirical_constant_latency`` of its system files).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Final
+
+from railweave.fabric.errors import InputError
+from railweave.fabric.units import PS_PER_S
+from railweave.workloads.shapes import kv_element_bytes, plain_bytes
+from railweave.workloads.shapes_model import LatentAttention, MoeFeedForward
+from railweave.workloads.shapes_weights import (
+    Split,
+    Store,
+    Weight,
+    attention_weights,
+    feed_forward_weights,
+    head_weights,
+    storage_format,
+    stored_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from railweave.fabric.devices import GpuModel
+    from railweave.workloads.parallelism import ParallelismPlan
+    from railweave.workloads.shapes_model import Attention, LayerShape, ModelShape
+
+__all__ = [
+    "BLOCK_OVERHEAD_PS",
+    "BlockCost",
+    "StepCost",
+    "StepLoad",
+    "experts_visited",
+    "roofline_ps",
+    "stage_cost",
+]
+
+BLOCK_OVERHEAD_PS: Final = 3_000_000
+
+_ALL: Final = 2**62
+
+
+@dataclass(frozen=True)
+class StepLoad:
+    """What one step computes.
+
+    Parameters
+    ----------
+    sequences
+        For each sequence in the step: new tokens, and tokens that its cache already holds.
+    rows
+        Sequences that need logits; default every sequence.
+    """
+
+    sequences: tuple[tuple[int, int], ...]
+    rows: int | None = None
+
+    @classmethod
+    def prefill(cls, tokens: int, *, cached: int = 0) -> StepLoad:
+        """Return the load of one prompt."""
+        return cls(((tokens, cached),))
+
+    @classmethod
+    def decode(cls, contexts: Iterable[int]) -> StepLoad:
+        """Return the load of one new token for each sequence, given its cached tokens."""
+        return cls(tuple((1, context) for context in contexts))
+
+    @cached_property
+    def tokens(self) -> int:
+        """New tokens of the step."""
+        return sum(new for new, _ in self.sequences)
+
+    @property
+    def logits_rows(self) -> int:
+        """Sequences that need logits."""
+        return len(self.sequences) if self.rows is None else self.rows
+
+    def attended(self, window: int | None, *, single: bool | None = None) -> int:
+        """Return the (new token, attended position) pairs under causal attention.
+
+        Parameters
+        ----------
+        window
+            Width of a sliding window in tokens, or None.
+        single
+            Count only sequences with one new token (True), with several (False), or all (None).
+        """
+        width = _ALL if window is None else window
+        return sum(
+            _pairs(new, cached, width)
+            for new, cached in self.sequences
+            if single is None or single == (new == 1)
+        )
+
+    def cached(self, window: int | None) -> int:
+        """Return the positions whose cache is read or written, each once."""
+        if window is None:
+            return sum(new + cached for new, cached in self.sequences)
+        return sum(new + min(cached, window) for new, cached in self.sequences)
+
+
+def _pairs(new: int, cached: int, width: int) -> int:
+    """Sum ``min(cached + i, width)`` over the new tokens i = 1..new."""
+    growing = min(max(width - cached, 0), new)
+    return growing * cached + growing * (growing + 1) // 2 + (new - growing) * width
+
+
+@dataclass(frozen=True)
+class BlockCost:
+    """Time of the two blocks of a layer in ps; tensor parallelism puts an all_reduce after each."""
+
+    attention_ps: int
+    feed_forward_ps: int
+
+    @property
+    def total_ps(self) -> int:
+        """Time of the layer."""
+        return self.attention_ps + self.feed_forward_ps
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Compute time of one step on a rank of one pipeline stage, communication left out.
+
+    Parameters
+    ----------
+    layers
+        The stage's layers in order.
+    head_ps
+        The output head in ps, 0 unless the stage is the last.
+    overhead_ps
+        Fixed time of the step in ps.
+    """
+
+    layers: tuple[BlockCost, ...]
+    head_ps: int
+    overhead_ps: int
+
+    @property
+    def total_ps(self) -> int:
+        """Time of the step."""
+        return sum(layer.total_ps for layer in self.layers) + self.head_ps + self.overhead_ps
+
+
+@lru_cache(maxsize=64)
+def _rates(flops: int, bandwidth: int, compute: float, memory: float) -> tuple[int, int]:
+    """Return the usable FLOP/s and bytes/s as whole numbers."""
+    return int(flops * Fraction(str(compute))), int(bandwidth * Fraction(str(memory)))
+
+
+def roofline_ps(*, flops: int, moved_bytes: int, gpu: GpuModel, dtype: str = "bf16") -> int:
+    """Return the longer of arithmetic and memory time, rounded up to a picosecond.
+
+    Parameters
+    ----------
+    flops
+        Floating-point operations.
+    moved_bytes
+        Bytes read from and written to the GPU's memory.
+    gpu
+        The GPU: peak rates and the efficiencies that kernels reach.
+    dtype
+        Number format of the arithmetic.
+
+    Raises
+    ------
+    InputError
+        The GPU has no rate for ``dtype``.
+    """
+    if dtype not in gpu.flops:
+        raise InputError(
+            f"{gpu.name} has no arithmetic rate for {dtype}",
+            field="dtype",
+            expected="one of " + ", ".join(sorted(gpu.flops)),
+        )
+    flops_rate, bytes_rate = _rates(
+        gpu.flops[dtype], gpu.memory_bandwidth_Bps, gpu.efficiency.compute, gpu.efficiency.memory
+    )
+    arithmetic = -(-flops * PS_PER_S // flops_rate)
+    return max(arithmetic, -(-moved_bytes * PS_PER_S // bytes_rate))
+
+
+def experts_visited(tokens: int, experts: int, top_k: int) -> int:
+    """Return the expected number of distinct experts that ``tokens`` visit, rounded up.
+
+    ``E (1 - (1 - k/E)^T)``, each token drawing k of E distinct experts uniformly.
+
+    Examples
+    --------
+    >>> experts_visited(1, 128, 8), experts_visited(10_000, 128, 8)
+    (8, 128)
+    """
+    # Repeated squaring in whole numbers of 2**-60: the same on every machine, unlike pow().
+    one = 1 << 60
+    missed, base, power = one, (experts - top_k) * one // experts, tokens
+    while power:
+        if power & 1:
+            missed = missed * base >> 60
+        base = base * base >> 60
+        power >>= 1
+    return min(-(-experts * (one - missed) // one), experts, tokens * top_k)
+
+
+def stage_cost(
+    shape: ModelShape,
+    plan: ParallelismPlan,
+    gpu: GpuModel,
+    load: StepLoad,
+    *,
+    stage: int = 0,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    block_overhead_ps: int = BLOCK_OVERHEAD_PS,
+    step_overhead_ps: int = 0,
+) -> StepCost:
+    """Return the compute time of one step on a rank of one pipeline stage.
+
+    Parameters
+    ----------
+    shape, plan
+        The model and how it is divided.
+    gpu
+        The GPU that each rank has.
+    load
+        What the step computes.
+    stage
+        Pipeline stage.
+    dtype, kv_dtype
+        Number formats of the weights and of the cache.
+    block_overhead_ps
+        Fixed time of each block in ps.
+    step_overhead_ps
+        Fixed time of the step in ps: scheduling and launches of the serving engine.
+
+    Raises
+    ------
+    InputError
+        The GPU has no rate for the number format of the arithmetic.
+    """
+    fmt = storage_format(shape, dtype)
+    unit = _Unit(
+        hidden=shape.hidden_size,
+        tp=plan.tp,
+        fmt=fmt,
+        plain=plain_bytes(shape, fmt),
+        kv_element=kv_element_bytes(shape, kv_dtype),
+        # fp8 weights are multiplied in fp8, mxfp4 experts after conversion to bf16.
+        arithmetic="fp8" if fmt == "fp8" and "fp8" in gpu.flops else _wide(shape, fmt, gpu),
+        wide=_wide(shape, fmt, gpu),
+        gpu=gpu,
+        load=load,
+        overhead_ps=block_overhead_ps,
+    )
+    known: dict[LayerShape, BlockCost] = {}
+    layers = []
+    for index in plan.stage_layers(shape.n_layers)[stage]:
+        layer = shape.layers[index]
+        if layer not in known:
+            known[layer] = BlockCost(unit.attention(layer), unit.feed_forward(layer))
+        layers.append(known[layer])
+    head_ps = 0
+    if stage == plan.pp - 1 and load.logits_rows:
+        head_ps = unit.head(shape)
+    return StepCost(tuple(layers), head_ps, step_overhead_ps)
+
+
+def _wide(shape: ModelShape, fmt: str, gpu: GpuModel) -> str:
+    """Return the format of unquantised arithmetic; fp16 and bf16 run at one rate where both do."""
+    wide = shape.dtype if fmt in ("fp8", "mxfp4") else fmt
+    return "bf16" if wide == "fp16" and "fp16" not in gpu.flops else wide
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """One rank with its load: times single blocks."""
+
+    hidden: int
+    tp: int
+    fmt: str
+    plain: int
+    kv_element: int
+    arithmetic: str
+    wide: str
+    gpu: GpuModel
+    load: StepLoad
+    overhead_ps: int
+
+    def _bytes(self, weights: Iterable[Weight]) -> int:
+        return stored_bytes(weights, fmt=self.fmt, plain=self.plain, tp=self.tp)
+
+    def _time(self, flops: int, moved_bytes: int, *, dtype: str) -> int:
+        time_ps = roofline_ps(flops=flops, moved_bytes=moved_bytes, gpu=self.gpu, dtype=dtype)
+        return time_ps + self.overhead_ps
+
+    def attention(self, layer: LayerShape) -> int:
+        attention = layer.attention
+        weights = (Weight("norm", 1, self.hidden), *attention_weights(attention, self.hidden))
+        matrices = sum(_local(w, self.tp) for w in weights if w.store is Store.LINEAR)
+        flops = 2 * matrices * self.load.tokens + self._score_flops(attention)
+        moved = self._bytes(weights) + self._cache_bytes(attention)
+        return self._time(flops, moved, dtype=self.arithmetic)
+
+    def _score_flops(self, attention: Attention) -> int:
+        """Return the operations of scores and weighted values on this rank."""
+        heads = attention.heads // self.tp
+        if not isinstance(attention, LatentAttention):
+            return 4 * heads * attention.head_dim * self.load.attended(attention.window)
+        # DeepSeek-V2 (arXiv 2405.04434): a single new token attends in the latent space, with the
+        # up-projection absorbed; longer pieces expand keys and values first.
+        latent = 2 * attention.kv_lora_rank + attention.rope_dim
+        expanded = attention.nope_dim + attention.rope_dim + attention.v_dim
+        pairs = latent * self.load.attended(None, single=True)
+        pairs += expanded * self.load.attended(None, single=False)
+        return 2 * heads * pairs
+
+    def _cache_bytes(self, attention: Attention) -> int:
+        """Return the cache bytes that this rank reads or writes, each position once."""
+        shares = 1
+        if not isinstance(attention, LatentAttention):
+            shares = min(self.tp, attention.kv_heads)
+        position = attention.kv_elements * self.kv_element // shares
+        return position * self.load.cached(attention.window)
+
+    def feed_forward(self, layer: LayerShape) -> int:
+        block, tokens = layer.feed_forward, self.load.tokens
+        weights = (Weight("norm", 1, self.hidden), *feed_forward_weights(block, self.hidden))
+        routed = [w for w in weights if w.name.startswith("experts")]
+        common = [w for w in weights if not w.name.startswith("experts")]
+        matrices = sum(_local(w, self.tp) for w in common if w.rows > 1)
+        moved = self._bytes(common)
+        if isinstance(block, MoeFeedForward):
+            visited = experts_visited(tokens, block.experts, block.top_k)
+            moved += self._bytes(routed) * visited // block.experts
+            expert = sum(_local(w, self.tp) for w in routed if w.rows > 1) // block.experts
+            matrices += block.top_k * expert
+        return self._time(2 * matrices * tokens, moved, dtype=self.arithmetic)
+
+    def head(self, shape: ModelShape) -> int:
+        """Return the time of the output head, which stays in the wide format."""
+        table = Weight("head", shape.hidden_size, shape.vocab_size, 1, Split.OUT)
+        norms = [w for w in head_weights(shape) if w.rows == 1]
+        flops = 2 * _local(table, self.tp) * self.load.logits_rows
+        return self._time(flops, self._bytes([table, *norms]), dtype=self.wide)
+
+
+def _local(weight: Weight, tp: int) -> int:
+    rows, columns = weight.local(tp)
+    return rows * columns * weight.count
