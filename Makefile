@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 DEMO := examples/llama-70b-disaggregated.yaml
-DEMO_TOPOLOGY := h100-rail-1su-roce
+DEMO_TOPOLOGY := h100-rail-1su
 DEMO_RUN := runs/demo
 
 .PHONY: help demo test lint types imports pytest format clean

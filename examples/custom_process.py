@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of one's own over the fabric: a pipeline that computes while it sends.
+"""A process of one's own over the fabric: compute and send in turn, past a checkpoint.
 
-Eight GPUs of host h0 take turns: each computes for a while, then ships its activations to the GPU
-of the same rank on h4. Meanwhile one GPU of h1 pulls a checkpoint through the same rail. The
-process is plain SimPy; only ``engine.send`` and ``engine.execute`` touch the network.
+The eight GPUs of host h0 take turns: each computes for a while, then ships its activations to the
+GPU of the same rank on h4. Meanwhile a checkpoint flows from h1 to one of those GPUs and takes half
+of its rail. The processes are plain SimPy; only ``engine.send`` and ``engine.execute`` touch the
+network.
 """
 
 import railweave
@@ -11,6 +12,11 @@ import railweave
 COMPUTE_PS = railweave.parse_time_ps("200us")
 ACTIVATIONS_BYTES = railweave.parse_size_bytes("64MiB")
 CHECKPOINT_BYTES = railweave.parse_size_bytes("1GiB")
+
+
+def ms(time_ps):
+    """Write a time in milliseconds."""
+    return f"{time_ps / 1e9:.3f} ms"
 
 
 def pipeline(env, engine, fabric):
@@ -26,16 +32,15 @@ def pipeline(env, engine, fabric):
                 tag="activations",
             )
         )
-        took, bound = (railweave.format_time(ps) for ps in (record.fct_ps, record.bound_ps))
-        print(f"rank {rank}: sent in {took}, no faster than {bound}")
+        print(f"rank {rank}: sent in {ms(record.fct_ps)}, at best {ms(record.bound_ps)}")
     receivers = [fabric.device(f"h4/gpu{rank}") for rank in range(8)]
     schedule = railweave.plan("all_reduce", ranks=8, size_bytes=ACTIVATIONS_BYTES)
     done = yield engine.execute(schedule, receivers, tag="all_reduce")
-    print(f"all_reduce: {railweave.format_time(done.end_ps - done.start_ps)}")
+    print(f"all_reduce: {ms(done.end_ps - done.start_ps)}, at best {ms(done.bound_ps)}")
 
 
 def checkpoint(engine, fabric):
-    """Pull a checkpoint over rail 3, in the way of rank 3's activations."""
+    """Send a checkpoint over rail 3, in the way of rank 3's activations."""
     yield engine.send(
         railweave.Flow(
             id="checkpoint",
@@ -48,7 +53,7 @@ def checkpoint(engine, fabric):
 
 
 def main():
-    topology = railweave.load_topology("lab-8")
+    topology = railweave.load_topology("h100-rail-8")
     fabric = railweave.build_topology(topology)
     env = railweave.FabricEnvironment()
     engine = railweave.make_engine(
@@ -59,8 +64,8 @@ def main():
 
     wire_bytes = engine.counters().wire_bytes
     hottest = int(wire_bytes.argmax())
-    print(f"hottest link: {fabric.link_name(hottest)}, {wire_bytes[hottest]} wire bytes")
-    print(f"time passed: {railweave.format_time(env.now)}")
+    print(f"hottest link: {fabric.link_name(hottest)}, {wire_bytes[hottest] / 1e6:.1f} MB")
+    print(f"time passed: {ms(env.now)}")
 
 
 if __name__ == "__main__":

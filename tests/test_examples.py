@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import railweave
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -25,3 +27,10 @@ def test_an_example_runs(script: str, tmp_path: Path) -> None:
     assert done.stderr == ""
     expected = (EXAMPLES / script).with_suffix(".out")
     assert done.stdout == expected.read_text("utf-8")
+
+
+@pytest.mark.parametrize("scenario", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_an_example_scenario_completes(scenario: str) -> None:
+    result = railweave.run_scenario(EXAMPLES / scenario)
+    assert result.status == "completed"
+    assert result.sim_time_ps >= result.bound_ps > 0

@@ -8,9 +8,11 @@ import doctest
 import re
 import shlex
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+
+import railweave
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "CONTRIBUTING.md")
@@ -40,6 +42,12 @@ def commands(document: str) -> list[Command]:
             last = found.pop()
             found.append(Command(last.line, last.typed, f"{last.shown}{line}\n"))
     return found
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """Find the blocks of one language in a document."""
+    text = (ROOT / document).read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.M | re.S)
 
 
 def plain(text: str) -> str:
@@ -73,6 +81,24 @@ def test_the_readme_has_commands_and_two_set_up_lines() -> None:
     typed = [command.typed for command in commands("README.md")]
     assert typed[:2] == ["make demo", "make test"]
     assert sum(line.startswith("railweave ") for line in typed) >= 6
+
+
+def test_the_scenario_of_the_readme_runs(tmp_path: Path) -> None:
+    (text,) = blocks("README.md", "yaml")
+    scenario = tmp_path / "readme.yaml"
+    scenario.write_text(text, "utf-8")
+    result = railweave.run_scenario(scenario)
+    assert result.status == "completed"
+    assert [row["size_bytes"] for row in result.collectives] == [2**20, 2**30]
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (text,) = blocks("README.md", "python")
+    names: dict[str, Any] = {}
+    with contextlib.chdir(ROOT):
+        exec(text, names)
+    assert names["fabric"].name == "h100-rail-8"
+    assert names["result"].status == "completed"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
