@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a scenario: build the fabric, start the workloads, let time pass, gather the result.
+
+A run always ends with a result. One that cannot finish says who waits for whom; one that is
+interrupted keeps what it had.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from railweave.fabric.engine import FabricEnvironment
+from railweave.fabric.errors import InterruptedRunError, RailweaveError, StalledError
+from railweave.result import (
+    LinkTable,
+    Provenance,
+    Result,
+    check_bounds,
+    flow_stats,
+    run_bound_ps,
+    version,
+)
+from railweave.scenario import Scenario, load_scenario
+from railweave.workloads.workload import Findings, WorkloadContext, locating
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType
+
+    from railweave.fabric.engine import Engine
+    from railweave.fabric.graph import Fabric
+    from railweave.fabric.routing import Routing
+    from railweave.result import Status
+    from railweave.scenario import ScenarioSource
+
+__all__ = ["Progress", "prepare", "run_scenario"]
+
+_STEPS_BETWEEN_REPORTS: Final = 256
+_WAITERS_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run is."""
+
+    time_ps: int
+    workloads: int
+    ended: int
+
+
+class _Finished(Exception):
+    """All workloads have ended."""
+
+
+class _RunEnvironment(FabricEnvironment):
+    """The clock of a run, which stops at the workloads' end or at an interrupt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after_step: Callable[[], None] = lambda: None
+
+    def step(self) -> None:
+        super().step()
+        self.after_step()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """Everything a run needs, built and checked, before time begins.
+
+    Parameters
+    ----------
+    scenario
+        What was asked for.
+    env, fabric, routing, engine
+        The clock, the fabric after its faults, its routes, and the engine on them.
+    findings
+        What workloads tell beside their flows.
+    ends
+        Workload name -> event of its end.
+    """
+
+    scenario: Scenario
+    env: _RunEnvironment
+    fabric: Fabric
+    routing: Routing
+    engine: Engine
+    findings: Findings
+    ends: Mapping[str, Any]
+
+
+def prepare(scenario: Scenario) -> PreparedRun:
+    """Build the fabric and the engine of a scenario, and start its workloads at time 0.
+
+    Raises
+    ------
+    InputError
+        The fabric, a fault or a workload cannot be as the scenario says.
+    """
+    from railweave.fabric.engines import make_engine
+    from railweave.fabric.routing import Routing
+    from railweave.topologies.load import build_topology
+
+    model, document = scenario.model, scenario.document
+    fabric = build_topology(scenario.topology, network=model.network)
+    if model.faults:
+        fabric = _broken(fabric, scenario)
+    routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
+    env, findings = _RunEnvironment(), Findings()
+    engine = make_engine(
+        model.engine,
+        env,
+        fabric,
+        routing,
+        scenario.settings,
+        qps=model.routing.qps,
+        qp_mode=model.routing.qp_mode,
+    )
+    if not engine.capabilities.contention:
+        findings.warn(
+            f"the {engine.name} engine lets no flow slow another: "
+            "flow times are lower bounds, not an emulation"
+        )
+    several = len(scenario.workloads) > 1
+    ends = {}
+    for workload in scenario.workloads:
+        context = WorkloadContext(
+            env=env,
+            engine=engine,
+            fabric=fabric,
+            routing=routing,
+            settings=scenario.settings,
+            seed=model.seed,
+            name=workload.name,
+            prefix=f"{workload.name}/" if several else "",
+            base=scenario.base,
+            placement=workload.model.placement or model.placement,
+            placement_loc=(
+                (*workload.loc, "placement") if workload.model.placement else ("placement",)
+            ),
+            findings=findings,
+            document=document,
+            loc=workload.loc,
+        )
+        ends[workload.name] = workload.kind.start(workload.model, context)
+    return PreparedRun(
+        scenario=scenario,
+        env=env,
+        fabric=fabric,
+        routing=routing,
+        engine=engine,
+        findings=findings,
+        ends=ends,
+    )
+
+
+def _broken(fabric: Fabric, scenario: Scenario) -> Fabric:
+    """Return the fabric after its faults."""
+    from railweave.fabric.faults import Fault, apply_faults
+
+    faults = [
+        Fault(at_ps=fault.at, link=fault.link, node=fault.node, do=fault.do, rate_bps=fault.rate)
+        for fault in scenario.model.faults
+    ]
+    with locating(scenario.document):
+        return apply_faults(fabric, faults)
+
+
+def run_scenario(
+    source: ScenarioSource | Scenario,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Run a scenario and return its result.
+
+    A run that stalls, fails or is interrupted (Ctrl-C) returns a partial result with ``error``
+    set; `Result.raise_for_status` raises it.
+
+    Parameters
+    ----------
+    source
+        A scenario file, the mapping one would hold, or what `load_scenario` returned.
+    overrides
+        Dotted key -> value, as in the file: ``{"seed": 2, "routing.qps": 4}``.
+    progress
+        Called now and then with how far the run is.
+
+    Raises
+    ------
+    InputError
+        The scenario is wrong; nothing has run.
+    PhysicsError
+        A result beat its own lower bound: a defect in railweave.
+    """
+    scenario = (
+        source if isinstance(source, Scenario) else load_scenario(source, overrides=overrides)
+    )
+    run = prepare(scenario)
+    status: Status = "completed"
+    error: RailweaveError | None = None
+    try:
+        _drive(run, progress)
+    except StalledError as stalled:
+        status, error = "deadlocked", stalled
+    except KeyboardInterrupt:
+        status = "interrupted"
+        error = InterruptedRunError("the run was interrupted; what it had is kept")
+    except RailweaveError as failure:
+        status, error = "failed", failure
+    return _gather(run, status, error)
+
+
+def _drive(run: PreparedRun, progress: Callable[[Progress], None] | None) -> None:
+    """Let time pass until every workload has ended; raise `StalledError` if that cannot be."""
+    env = run.env
+    finished = env.all_of(list(run.ends.values()))
+    steps = 0
+    with _interrupts() as interrupted:
+
+        def after_step() -> None:
+            nonlocal steps
+            if finished.processed:
+                raise _Finished
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+            steps += 1
+            if progress is not None and steps % _STEPS_BETWEEN_REPORTS == 0:
+                progress(_progress(run))
+
+        env.after_step = after_step
+        try:
+            env.run()
+        except _Finished:
+            return
+        finally:
+            env.after_step = lambda: None
+    raise StalledError(_stalled_text(run))
+
+
+def _progress(run: PreparedRun) -> Progress:
+    ended = sum(end.processed for end in run.ends.values())
+    return Progress(time_ps=int(run.env.now), workloads=len(run.ends), ended=ended)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag, so that a run stops between steps, its books in order.
+
+    A second Ctrl-C stops at once. Outside the main thread, or where a program has a handler of its
+    own, nothing is changed.
+    """
+    flag = threading.Event()
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not ours:
+        yield flag
+        return
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        if flag.is_set():
+            signal.default_int_handler(signum, frame)
+        flag.set()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _stalled_text(run: PreparedRun) -> str:
+    waiting = [line for who in run.findings.waiting for line in who()] + run.engine.waiting()
+    if not waiting:
+        waiting = [
+            f"workload {name} has not ended" for name, end in run.ends.items() if not end.triggered
+        ]
+    shown = waiting[:_WAITERS_SHOWN]
+    if len(waiting) > len(shown):
+        shown.append(f"and {len(waiting) - len(shown)} more")
+    return f"the run can never finish: at {run.env.now} ps nothing moves and " + "; ".join(shown)
+
+
+def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> Result:
+    scenario, engine, findings = run.scenario, run.engine, run.findings
+    records, executed = tuple(engine.records()), tuple(engine.collectives())
+    now = int(run.env.now)
+    table = LinkTable.of(run.fabric, engine.counters(), now)
+    bound = run_bound_ps(records, executed, table)
+    if engine.capabilities.contention:
+        check_bounds(engine, table, sim_time_ps=now, bound_ps=bound)
+    else:
+        now = max(now, bound)  # no contention: the links' own bounds are the better estimate
+        table = LinkTable.of(run.fabric, engine.counters(), now)
+    serving = {name: summarise() for name, summarise in findings.serving.items()}
+    return Result(
+        name=scenario.name,
+        status=status,
+        engine=engine.name,
+        sim_time_ps=now,
+        bound_ps=bound,
+        flows=flow_stats(records),
+        collectives=tuple(findings.collectives),
+        serving=next(iter(serving.values())) if len(serving) == 1 else serving,
+        warnings=tuple(findings.warnings),
+        provenance=Provenance(
+            version=version(),
+            seed=scenario.model.seed,
+            topology_sha256=scenario.topology.sha256,
+            scenario_sha256=scenario.sha256(),
+        ),
+        scenario=scenario.resolved(),
+        records=records,
+        executed=executed,
+        links=table,
+        error=error,
+    )

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scenario file: which fabric, which workload, which engine.
+
+`load_scenario` reads and checks one, down to the topology and each workload's own keys; nothing is
+built yet. `Scenario.resolved` writes it back with every default and every file it refers to spelled
+out, so that a run can be repeated from its folder alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import Field
+
+from railweave.fabric.document import Document, load_yaml
+from railweave.fabric.errors import InputError
+from railweave.fabric.fields import FileModel, Rate, Time
+from railweave.fabric.network_model import NetworkModel, network_settings, phy_latency_ps
+from railweave.fabric.units import format_size, format_time
+from railweave.workloads.workload import (
+    PlacementModel,
+    WorkloadKind,
+    WorkloadModel,
+    find_kind,
+    locating,
+)
+
+if TYPE_CHECKING:
+    from railweave.fabric.document import Key
+    from railweave.fabric.network import NetworkSettings
+    from railweave.topologies.load import TopologySpec
+
+__all__ = [
+    "FaultModel",
+    "RoutingModel",
+    "Scenario",
+    "ScenarioModel",
+    "ScenarioSource",
+    "load_scenario",
+    "scenario_schema",
+]
+
+ScenarioSource = Path | str | Mapping[str, Any]
+"""A scenario file, or the mapping that one would hold."""
+
+SCHEMA: Final = 1
+_LATER_ENGINES: Final = ("packet",)
+_LATER_POLICIES: Final = ("flowlet", "adaptive")
+
+
+class RoutingModel(FileModel):
+    """How flows choose among equal paths."""
+
+    policy: Literal["ecmp", "ecmp-polarised", "rail", "spray", "flowlet", "adaptive"] = Field(
+        "ecmp", description="flowlet and adaptive are not for the engines of this version"
+    )
+    qps: int = Field(1, ge=1, le=4096, description="Queue pairs a flow is split over")
+    qp_mode: Literal["split", "round-robin"] = Field(
+        "split", description="split: a share of the bytes on each; round-robin: flows take turns"
+    )
+
+
+class FaultModel(FileModel):
+    """What is broken before the run begins."""
+
+    at: Time = Field(0, description="Only 0 in this version: faults precede the run")
+    link: str | None = Field(None, description="A cable or one direction of it, by name")
+    node: str | None = Field(None, description="A device or a host, by name")
+    do: Literal["down", "up", "degrade", "pause-storm"]
+    rate: Rate | None = Field(None, description="What is left of a degraded link's rate")
+    duration: Time | None = Field(None, alias="for", description="Not in this version")
+    priority: int | None = Field(None, ge=0, le=7, description="Not in this version")
+
+
+class ScenarioModel(FileModel):
+    """The keys of a scenario file; those of a workload depend on its kind."""
+
+    schema_version: Literal[1] = Field(alias="schema", description="Version of this format")
+    name: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        description="Names the run's folder; default: the name of the file",
+    )
+    seed: int = Field(1, ge=0, lt=2**63, description="Of every random stream and hash")
+    engine: Literal["analytic", "fluid", "packet"] = Field(
+        "fluid", description="packet is not in this version"
+    )
+    topology: str | dict[str, Any] = Field(
+        description="A path relative to this file, the name of a shipped topology, or one inline"
+    )
+    placement: PlacementModel = PlacementModel()
+    routing: RoutingModel = RoutingModel()
+    network: NetworkModel = Field(
+        NetworkModel(), description="Over the topology's own network defaults"
+    )
+    faults: tuple[FaultModel, ...] = ()
+    workload: dict[str, Any] | list[Any] = Field(description="One workload, or a list of them")
+
+
+@dataclass(frozen=True)
+class NamedWorkload:
+    """A workload of a scenario: its kind, its keys, its unique name and where it stands."""
+
+    name: str
+    kind: WorkloadKind[Any]
+    model: WorkloadModel
+    loc: tuple[Key, ...]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A checked scenario.
+
+    Parameters
+    ----------
+    name
+        Of the scenario; names the run's folder.
+    model
+        The keys of the file.
+    workloads
+        At least one.
+    topology
+        The topology, read but not built.
+    document
+        The file, for messages with lines.
+    base
+        Folder that relative paths are relative to.
+    """
+
+    name: str
+    model: ScenarioModel
+    workloads: tuple[NamedWorkload, ...]
+    topology: TopologySpec
+    document: Document
+    base: Path
+
+    @property
+    def settings(self) -> NetworkSettings:
+        """Network settings: the scenario's over the topology's over the defaults."""
+        return network_settings(self.topology.network, self.model.network)
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the mapping of a scenario file that gives the same run from anywhere."""
+        model = self.model
+        dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+        workloads = [self._resolved_workload(workload) for workload in self.workloads]
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "seed": model.seed,
+            "engine": model.engine,
+            "topology": {"name": self.topology.name, **self.topology.model.content()},
+            "placement": dumped["placement"],
+            "routing": dumped["routing"],
+            "network": self._resolved_network(),
+            "faults": dumped["faults"],
+            "workload": workloads[0] if isinstance(model.workload, dict) else workloads,
+        }
+
+    def _resolved_workload(self, workload: NamedWorkload) -> dict[str, Any]:
+        explicit = workload.model.explicit(self.base)
+        dumped = explicit.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {"kind": workload.kind.name, "name": workload.name, **dumped}
+
+    def _resolved_network(self) -> dict[str, Any]:
+        settings = self.settings
+        ack: dict[str, Any] = {"every": settings.ack_every}
+        if settings.ack_bytes is not None:
+            ack["size"] = format_size(settings.ack_bytes)
+        network: dict[str, Any] = {
+            "mtu": format_size(settings.mtu_bytes),
+            "ip": settings.ip_version,
+            "vlan": settings.vlan,
+            "switching": "cut-through" if settings.cut_through else "store-and-forward",
+            "switch_latency": format_time(settings.switch_latency_ps),
+            "host_latency": format_time(settings.host_latency_ps),
+            "phy_latency": format_time(phy_latency_ps(self.topology.network, self.model.network)),
+            "ack": ack,
+        }
+        if settings.frame_overhead_bytes is not None:
+            network["frame_overhead"] = format_size(settings.frame_overhead_bytes)
+        return network
+
+    def sha256(self) -> str:
+        """Return the hash of the resolved scenario as canonical JSON."""
+        return hashlib.sha256(canonical_json(self.resolved()).encode()).hexdigest()
+
+
+def canonical_json(data: Any) -> str:
+    """Write plain data as JSON with sorted keys and no spaces.
+
+    Examples
+    --------
+    >>> canonical_json({"b": 1, "a": [True]})
+    '{"a":[true],"b":1}'
+    """
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def load_scenario(
+    source: ScenarioSource, *, overrides: Mapping[str, Any] | None = None
+) -> Scenario:
+    """Read and check a scenario.
+
+    Parameters
+    ----------
+    source
+        The file, or the mapping that one would hold (paths in it relative to the working
+        directory).
+    overrides
+        Dotted key -> value as it would stand in the file: ``{"seed": 2, "routing.qps": 4}``.
+
+    Raises
+    ------
+    InputError
+        Anything wrong in the scenario or in the topology it names, with file, line and field.
+    """
+    if isinstance(source, Mapping):
+        document, base, default_name = Document(copy.deepcopy(dict(source))), Path(), "scenario"
+    else:
+        path = Path(source)
+        document, base, default_name = load_yaml(path), path.parent, _safe_name(path.stem)
+    for key, value in (overrides or {}).items():
+        _override(document, key, value)
+    model = document.check(ScenarioModel)
+    _refuse_later(document, model)
+    return Scenario(
+        name=model.name or default_name,
+        model=model,
+        workloads=_workloads(document, model),
+        topology=_topology(document, model, base),
+        document=document,
+        base=base,
+    )
+
+
+def _safe_name(stem: str) -> str:
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)
+    return kept.lstrip("._-") or "scenario"
+
+
+def _override(document: Document, key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    here = document.data
+    for parent in parents:
+        here = here.setdefault(parent, {}) if isinstance(here, dict) else None
+    if not isinstance(here, dict):
+        raise InputError(f"'{key}' cannot be set", expected="a key below mappings", field=key)
+    here[last] = value
+
+
+def _refuse_later(document: Document, model: ScenarioModel) -> None:
+    """Refuse, each in its own words, what the format has and this version has not."""
+    if model.engine in _LATER_ENGINES:
+        raise document.error(
+            f"the {model.engine} engine is not in this version",
+            at=("engine",),
+            expected="analytic | fluid",
+        )
+    if model.routing.policy in _LATER_POLICIES:
+        raise document.error(
+            f"{model.routing.policy} routing needs packets, which the {model.engine} engine "
+            "does not see",
+            at=("routing", "policy"),
+            expected="ecmp | ecmp-polarised | rail | spray",
+        )
+    for i, fault in enumerate(model.faults):
+        _check_fault(document, fault, ("faults", i))
+
+
+def _check_fault(document: Document, fault: FaultModel, at: tuple[Key, ...]) -> None:
+    def refuse(key: str, message: str, expected: str) -> None:
+        raise document.error(message, at=(*at, key), expected=expected)
+
+    if fault.do in ("pause-storm", "up"):
+        what = "pause storms are" if fault.do == "pause-storm" else "coming up again is"
+        refuse("do", f"{what} not in this version", "down | degrade")
+    if fault.at != 0:
+        refuse("at", "faults in mid-run are not in this version", "0s: before the run")
+    if fault.duration is not None:
+        refuse("for", "faults that pass are not in this version", "no 'for'")
+    if fault.priority is not None:
+        refuse("priority", "only a pause storm has a priority", "no 'priority'")
+    if (fault.link is None) == (fault.node is None):
+        raise document.error("it names no one thing", at=at, expected="either link or node")
+    if (fault.do == "degrade") != (fault.rate is not None):
+        message = "it has no rate" if fault.do == "degrade" else f"'{fault.do}' takes no rate"
+        raise document.error(message, at=at, expected="rate with degrade, and only there")
+
+
+def _workloads(document: Document, model: ScenarioModel) -> tuple[NamedWorkload, ...]:
+    single = isinstance(model.workload, dict)
+    entries: Sequence[Any] = [model.workload] if single else list(model.workload)
+    if not entries:
+        raise document.error("there is no workload", at=("workload",), expected="at least one")
+    found: list[NamedWorkload] = []
+    for i, entry in enumerate(entries):
+        loc: tuple[Key, ...] = ("workload",) if single else ("workload", i)
+        if not isinstance(entry, dict):
+            raise document.error("this is no workload", at=loc, expected="a mapping with a kind")
+        kind = _kind(document, entry, loc)
+        workload = document.check(kind.model, at=loc)
+        name = workload.name or (kind.name if single else f"{kind.name}{i}")
+        if name in [other.name for other in found]:
+            raise document.error(
+                f"two workloads are called '{name}'",
+                at=(*loc, "name"),
+                expected="a name of its own for each workload",
+            )
+        found.append(NamedWorkload(name, kind, workload, loc))
+    return tuple(found)
+
+
+def _kind(document: Document, entry: Mapping[str, Any], loc: tuple[Key, ...]) -> WorkloadKind[Any]:
+    at = (*loc, "kind")
+    if "kind" not in entry:
+        raise document.error("it is missing", at=at, expected="the kind of the workload")
+    with locating(document, *at):
+        return find_kind(entry["kind"])
+
+
+def _topology(document: Document, model: ScenarioModel, base: Path) -> TopologySpec:
+    from railweave.topologies.load import load_topology
+
+    if isinstance(model.topology, str):
+        with locating(document, "topology"):
+            return load_topology(model.topology, base=base)
+    return load_topology(document, base=base, at=("topology",))
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a scenario file, with the keys of every kind of workload."""
+    from pydantic import TypeAdapter
+
+    from railweave.workloads.workload import kind_names
+
+    schema = ScenarioModel.model_json_schema(by_alias=True)
+    definitions = schema.setdefault("$defs", {})
+    kinds = []
+    for name in kind_names():
+        model = find_kind(name).model
+        part = TypeAdapter(model).json_schema(by_alias=True, ref_template="#/$defs/{model}")
+        definitions.update(part.pop("$defs", {}))
+        definitions[model.__name__] = part
+        kinds.append({"$ref": f"#/$defs/{model.__name__}"})
+    one = {"oneOf": kinds}
+    schema["properties"]["workload"] = {
+        "description": "One workload, or a list of them",
+        "anyOf": [one, {"type": "array", "minItems": 1, "items": one}],
+    }
+    return schema

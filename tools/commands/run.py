@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``railweave run``: replay a scenario and keep what came of it."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from railweave.tools.output import aligned, emit, emit_json, note
+
+if TYPE_CHECKING:
+    from railweave.result import Result
+    from railweave.runner import Progress
+
+__all__ = ["run", "run_summary"]
+
+
+def run(
+    scenario: Annotated[Path, typer.Argument(help="The scenario file (YAML).", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The run's folder; it must not be there yet.  [default: runs/NAME-N]",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the files of the run in that folder.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Instead of the scenario's seed.", show_default=False)
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Instead of the scenario's: analytic or fluid.", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the object of result.json instead of a summary.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")] = False,
+) -> int:
+    """Replay a workload over a topology: the main job."""
+    from railweave.run_folder import RunFolder, Stopwatch
+    from railweave.runner import run_scenario
+    from railweave.scenario import load_scenario
+
+    stopwatch = Stopwatch()
+    overrides = {"seed": seed, "engine": engine}
+    loaded = load_scenario(
+        scenario, overrides={key: value for key, value in overrides.items() if value is not None}
+    )
+    folder = RunFolder(output, name=loaded.name, force=force)
+    on_terminal = sys.stderr.isatty() and not quiet
+    result = run_scenario(loaded, progress=_show_progress if on_terminal else None)
+    if on_terminal:
+        _clear_progress()
+    path = folder.write(result, stopwatch)
+    if as_json:
+        emit_json(result.to_dict())
+    elif not quiet:
+        emit(run_summary(result))
+        emit(f"\nfolder  {path}")
+    if result.error is not None:
+        note(f"error: {result.error}")
+        note(f"partial results are in {path}")
+    return result.exit_code
+
+
+def _show_progress(progress: "Progress") -> None:
+    ended = f"{progress.ended}/{progress.workloads} workloads ended"
+    sys.stderr.write(f"\r\x1b[Ksimulated {shown_time(progress.time_ps)}, {ended}")
+    sys.stderr.flush()
+
+
+def _clear_progress() -> None:
+    sys.stderr.write("\r\x1b[K")
+    sys.stderr.flush()
+
+
+_UNITS = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3), ("ps", 1))
+_BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
+
+
+def _scaled(value: int, units: tuple[tuple[str, int], ...]) -> str:
+    for unit, factor in units:
+        if value >= factor:
+            return f"{value / factor:.4g} {unit}" if value < 9999.5 * factor else f"{value} {unit}"
+    return f"0 {units[-1][0]}"
+
+
+def shown_time(time_ps: int | None) -> str:
+    """Write a time for reading: four digits.
+
+    Examples
+    --------
+    >>> shown_time(1_761_280_000), shown_time(None)
+    ('1.761 ms', '-')
+    """
+    return "-" if time_ps is None else _scaled(time_ps, _UNITS)
+
+
+def run_summary(result: "Result") -> str:
+    """Return the summary of a run, each figure beside its bound."""
+    parts = [_head(result), _flows(result), _collectives(result)]
+    parts += _serving(result.serving)
+    parts += [_hottest(result), *(f"warning: {warning}" for warning in result.warnings)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(result: "Result") -> str:
+    ratio = f" ({result.sim_time_ps / result.bound_ps:.3f} times it)" if result.bound_ps else ""
+    rows = [
+        ("run", f"{result.name}: {result.status}, engine {result.engine}"),
+        (
+            "simulated",
+            f"{shown_time(result.sim_time_ps)}, bound {shown_time(result.bound_ps)}{ratio}",
+        ),
+    ]
+    return aligned(rows)
+
+
+def _flows(result: "Result") -> str:
+    flows = result.flows
+    if not flows.count:
+        return ""
+    ended = "" if flows.ended == flows.count else f", {flows.ended} of them ended"
+    head = f"flows  {flows.count} with {_scaled(flows.bytes, _BYTE_UNITS)}{ended}"
+    if not flows.ended:
+        return head
+    rows = [
+        ("mean", shown_time(flows.fct_mean_ps), shown_time(flows.bound_mean_ps)),
+        ("p50", shown_time(flows.fct_p50_ps), ""),
+        ("p99", shown_time(flows.fct_p99_ps), shown_time(flows.bound_p99_ps)),
+        ("max", shown_time(flows.fct_max_ps), ""),
+    ]
+    table = aligned(rows, header=("", "time", "bound"), right=(1, 2), indent="  ")
+    return f"{head}\n{table}"
+
+
+def _collectives(result: "Result") -> str:
+    if not result.collectives:
+        return ""
+    rows = [
+        (
+            row["op"],
+            _scaled(row["size_bytes"], _BYTE_UNITS),
+            row["algorithm"],
+            row["ranks"],
+            shown_time(row["time_ps"]),
+            shown_time(row["bound_ps"]),
+            f"{row['algbw_GBps']:.2f}",
+            f"{row['busbw_GBps']:.2f}",
+        )
+        for row in result.collectives
+    ]
+    header = (
+        "collective",
+        "size",
+        "algorithm",
+        "ranks",
+        "time",
+        "bound",
+        "algbw GB/s",
+        "busbw GB/s",
+    )
+    return aligned(rows, header=header, right=(1, 3, 4, 5, 6, 7))
+
+
+def _serving(serving: Mapping[str, Any]) -> list[str]:
+    """Write what a serving workload reports: its counts in a line, its times in a table."""
+    if not serving:
+        return []
+    if all(isinstance(value, Mapping) and "requests" in value for value in serving.values()):
+        return [f"{name}\n{part}" for name, one in serving.items() for part in _serving(one)]
+    counts = [
+        f"{key} {value}"
+        for key, value in serving.items()
+        if isinstance(value, int | str) and not isinstance(value, bool)
+    ]
+    times = {key: value for key, value in serving.items() if _is_time_stats(value)}
+    rows = [
+        (
+            key,
+            stats["count"],
+            shown_time(stats.get("mean_ps")),
+            shown_time(stats.get("bound_mean_ps")),
+            shown_time(stats.get("p50_ps")),
+            shown_time(stats.get("p99_ps")),
+            shown_time(stats.get("bound_p99_ps")),
+        )
+        for key, stats in times.items()
+    ]
+    head = "serving  " + ", ".join(counts)
+    header = ("", "count", "mean", "bound", "p50", "p99", "bound")
+    table = aligned(rows, header=header, right=tuple(range(1, 7)), indent="  ") if rows else ""
+    return [f"{head}\n{table}".rstrip()]
+
+
+def _is_time_stats(value: object) -> bool:
+    return isinstance(value, Mapping) and "count" in value and set(value) != {"count"}
+
+
+def _hottest(result: "Result") -> str:
+    rows = [
+        (
+            link["link"],
+            f"{100 * link['utilisation']:.1f} %",
+            _scaled(link["wire_bytes"] + link["ack_bytes"], _BYTE_UNITS),
+        )
+        for link in result.links.hottest()
+    ]
+    if not rows:
+        return ""
+    return aligned(rows, header=("hottest links", "utilisation", "carried"), right=(1, 2))
