@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "apply_faults", "links_of"]
 
 _CABLE: Final = re.compile(r"(?P<a>.+:\d+)(?P<sign>[->])(?P<b>[^:]+:\d+)")
+_DEEDS: Final = ("down", "up", "degrade")
 _LATER: Final = "comes with a later engine"
 
 
@@ -37,7 +38,7 @@ class Fault:
         One of them: a cable ``leaf0.r0:33-spine1:0`` or one direction ``leaf0.r0:33>spine1:0``;
         a host, or a device (all its links).
     do
-        ``down``, or ``degrade`` to ``rate_bps`` in bit/s.
+        ``down``, ``up`` again, or ``degrade`` to ``rate_bps`` in bit/s.
     """
 
     at_ps: int = 0
@@ -117,19 +118,19 @@ def _apply(fabric: Fabric, fault: Fault, up: NDArray[np.bool_], rate: NDArray[np
     if fault.at_ps != 0:
         what = f"a fault in mid-run ({format_time(fault.at_ps)}) {_LATER}"
         raise InputError(what, field="at", expected="0s")
-    if fault.do not in ("down", "degrade"):
-        known = fault.do in ("up", "pause-storm")
+    if fault.do not in _DEEDS:
+        known = fault.do == "pause-storm"
         raise InputError(
             f"'{fault.do}' {_LATER}" if known else f"there is no fault '{fault.do}'",
             field="do",
-            expected="down | degrade",
-            nearest=None if known else nearest_name(fault.do, ("down", "degrade")),
+            expected=" | ".join(_DEEDS),
+            nearest=None if known else nearest_name(fault.do, _DEEDS),
         )
     links = links_of(fabric, link=fault.link, node=fault.node)
-    if fault.do == "down":
+    if fault.do != "degrade":
         if fault.rate_bps is not None:
-            raise InputError("a link that is down has no rate", field="rate", expected="no rate")
-        up[links] = False
+            raise InputError(f"'{fault.do}' takes no rate", field="rate", expected="no rate")
+        up[links] = fault.do == "up"
         return
     if fault.rate_bps is None or fault.rate_bps <= 0:
         raise InputError("a degraded link needs a rate", field="rate", expected="more than 0bps")

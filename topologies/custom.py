@@ -55,11 +55,13 @@ class SwitchNode(FileModel):
 _Full = HostNode | SwitchNode
 
 
-def _node_form(value: Any) -> str | None:
-    if isinstance(value, str):
+def _node_form(value: Any) -> str:
+    if not isinstance(value, dict | HostNode | SwitchNode):
         return "bare"
     found = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return str(found) if found is not None else None
+    if found in ("host", "switch"):
+        return str(found)
+    return "switch" if isinstance(value, dict) and "tier" in value else "host"
 
 
 Node = Annotated[

@@ -149,10 +149,24 @@ class FatTree(TopologyModel):
         return build.finish(**declared(self.kind, spine, core))
 
     def _kary_tiers(self, phy_ps: int) -> tuple[Tier, Tier | None]:
+        """Return the tiers of a k-ary tree; cables not described are as those below them."""
+        for key, link in (
+            ("leaf-spine", self.links.leaf_spine),
+            ("spine-core", self.links.spine_core),
+        ):
+            if link is not None and link.count not in (None, 1):
+                raise InputError(
+                    "k decides this", field=f"links.{key}.count", expected="no such key beside k"
+                )
+        if self.tiers == 2 and self.links.spine_core is not None:
+            raise InputError(
+                "two tiers have no core", field="links.spine-core", expected="no such key"
+            )
         lower = self.links.leaf_spine or self.links.host_leaf
-        upper = self.links.spine_core or lower
         spine = Tier(switch=None, link=lower.resolve(phy_ps))
-        return spine, None if self.tiers == 2 else Tier(switch=None, link=upper.resolve(phy_ps))
+        if self.tiers == 2:
+            return spine, None
+        return spine, Tier(switch=None, link=(self.links.spine_core or lower).resolve(phy_ps))
 
 
 def _kary_layout(k: int, asked: int | None, nics: int, *, core: bool) -> _Layout:

@@ -94,7 +94,7 @@ def shipped_designs() -> Mapping[str, Path]:
     True
     """
     folder = Path(str(resources.files("railweave.topologies"))) / "designs"
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def _find(source: str, base: Path | None) -> Path:
