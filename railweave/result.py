@@ -36,6 +36,7 @@ __all__ = [
 
 SCHEMA: Final = 1
 HOTTEST: Final = 5
+_ROUNDED_BYTES: Final = 16
 
 Status = Literal["completed", "interrupted", "deadlocked", "failed"]
 """How a run ended; ``deadlocked``: nothing could move any more and something had not ended."""
@@ -167,14 +168,23 @@ class LinkTable:
         }
 
 
-def cut_bound_ps(table: LinkTable, first_start_ps: int) -> int:
+def cut_bound_ps(table: LinkTable, first_start_ps: int, *, slack_bytes: int = 0) -> int:
     """Return when the busiest link can have carried its bytes at the earliest, in ps.
 
     Each link is a cut of its own: its bytes over its rate, counted from the first start.
+
+    Parameters
+    ----------
+    table
+        What the links carried.
+    first_start_ps
+        Nothing was sent before.
+    slack_bytes
+        Left out of each link's bytes, where they are rounded.
     """
-    wire, rates = table.wire_bytes, table.fabric.link_rate_bps
+    wire, rates = table.wire_bytes - slack_bytes, table.fabric.link_rate_bps
     longest = max(
-        (int(wire[i]) * 8 * PS_PER_S // int(rates[i]) for i in np.flatnonzero(wire)), default=0
+        (int(wire[i]) * 8 * PS_PER_S // int(rates[i]) for i in np.flatnonzero(wire > 0)), default=0
     )
     return first_start_ps + longest if longest else 0
 
@@ -286,13 +296,20 @@ def run_bound_ps(
     starts = [record.start_ps for record in records] + [record.start_ps for record in executed]
     ends = [record.start_ps + record.bound_ps for record in records if record.end_ps >= 0]
     ends += [record.start_ps + record.bound_ps for record in executed]
-    return max([0, *ends, cut_bound_ps(table, min(starts, default=0))])
+    in_flight = sum(record.end_ps < 0 for record in records)
+    slack = (
+        in_flight + _ROUNDED_BYTES if in_flight else 0
+    )  # what a flow has moved so far is rounded
+    return max([0, *ends, cut_bound_ps(table, min(starts, default=0), slack_bytes=slack)])
 
 
 def check_bounds(engine: Engine, table: LinkTable, *, sim_time_ps: int, bound_ps: int) -> None:
     """Raise `PhysicsError` if a run ended before its bound or a link carried more than it can."""
     engine.check_bound("the run", took_ps=sim_time_ps, bound_ps=bound_ps)
-    over = np.flatnonzero(table.utilisation > 1 + 1e-6)
+    carried = 8.0 * (table.wire_bytes + table.ack_bytes - _ROUNDED_BYTES)
+    over = np.flatnonzero(
+        carried > table.fabric.link_rate_bps * (table.span_ps / PS_PER_S) * (1 + 1e-6)
+    )
     if len(over):
         link = int(over[0])
         raise PhysicsError(

@@ -20,10 +20,9 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from railweave.fabric.errors import InputError
 from railweave.trace_events import trace_events
+from railweave.yaml_text import yaml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -129,9 +128,8 @@ def _links_csv(result: Result) -> str:
 
 def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     """Return the text of each file of a run's folder, by name."""
-    scenario = yaml.safe_dump(dict(result.scenario), sort_keys=False, allow_unicode=True, width=100)
     return {
-        "scenario.yaml": scenario,
+        "scenario.yaml": yaml_text(result.scenario),
         "result.json": _json(result.to_dict()),
         "timing.json": _json(stopwatch.to_dict()),
         "flows.csv": _flows_csv(result),

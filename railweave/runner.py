@@ -24,7 +24,7 @@ from railweave.result import (
     run_bound_ps,
     version,
 )
-from railweave.scenario import Scenario, load_scenario
+from railweave.scenario import Scenario, load_scenario, scenario_sha256
 from railweave.workloads.workload import Findings, WorkloadContext, locating
 
 if TYPE_CHECKING:
@@ -289,6 +289,7 @@ def _stalled_text(run: PreparedRun) -> str:
 
 def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> Result:
     scenario, engine, findings = run.scenario, run.engine, run.findings
+    resolved = scenario.resolved()
     records, executed = tuple(engine.records()), tuple(engine.collectives())
     now = int(run.env.now)
     table = LinkTable.of(run.fabric, engine.counters(), now)
@@ -313,9 +314,9 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
             version=version(),
             seed=scenario.model.seed,
             topology_sha256=scenario.topology.sha256,
-            scenario_sha256=scenario.sha256(),
+            scenario_sha256=scenario_sha256(resolved),
         ),
-        scenario=scenario.resolved(),
+        scenario=resolved,
         records=records,
         executed=executed,
         links=table,

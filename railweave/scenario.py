@@ -44,6 +44,7 @@ __all__ = [
     "ScenarioSource",
     "load_scenario",
     "scenario_schema",
+    "scenario_sha256",
 ]
 
 ScenarioSource = Path | str | Mapping[str, Any]
@@ -187,20 +188,17 @@ class Scenario:
             network["frame_overhead"] = format_size(settings.frame_overhead_bytes)
         return network
 
-    def sha256(self) -> str:
-        """Return the hash of the resolved scenario as canonical JSON."""
-        return hashlib.sha256(canonical_json(self.resolved()).encode()).hexdigest()
 
-
-def canonical_json(data: Any) -> str:
-    """Write plain data as JSON with sorted keys and no spaces.
+def scenario_sha256(resolved: Mapping[str, Any]) -> str:
+    """Return the hash of a resolved scenario, as JSON with sorted keys and no spaces.
 
     Examples
     --------
-    >>> canonical_json({"b": 1, "a": [True]})
-    '{"a":[true],"b":1}'
+    >>> scenario_sha256({"b": 1, "a": 2}) == scenario_sha256({"a": 2, "b": 1})
+    True
     """
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(resolved, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_scenario(

@@ -190,7 +190,9 @@ class Findings:
     collectives
         A row per finished collective, as in ``result.json``.
     serving
-        Workload name -> function that summarises it up to now (partial runs call it too).
+        Workload name -> function that summarises it up to now (partial runs call it too): counts
+        such as ``requests``, and a `railweave.workloads.stats.time_stats` mapping per time. The
+        summary of a run prints both.
     warnings
         Sentences for the person who reads the result.
     waiting

@@ -88,7 +88,8 @@ _BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B"
 def _scaled(value: int, units: tuple[tuple[str, int], ...]) -> str:
     for unit, factor in units:
         if value >= factor:
-            return f"{value / factor:.4g} {unit}" if value < 9999.5 * factor else f"{value} {unit}"
+            number = f"{value / factor:.4g}" if value < 9999 * factor else str(value // factor)
+            return f"{number} {unit}"
     return f"0 {units[-1][0]}"
 
 
