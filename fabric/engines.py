@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose an engine by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from railweave.fabric.analytic import AnalyticEngine
+from railweave.fabric.errors import InputError, nearest_name
+from railweave.fabric.fluid import FluidEngine
+
+if TYPE_CHECKING:
+    from railweave.fabric.engine import FabricEnvironment
+    from railweave.fabric.graph import Fabric
+    from railweave.fabric.jobs import JobEngine
+    from railweave.fabric.network import NetworkSettings
+    from railweave.fabric.routing import Routing
+
+__all__ = ["ENGINES", "make_engine"]
+
+ENGINES = {"analytic": AnalyticEngine, "fluid": FluidEngine}
+
+
+def make_engine(
+    kind: str,
+    env: FabricEnvironment,
+    fabric: Fabric,
+    routing: Routing,
+    settings: NetworkSettings,
+    *,
+    qps: int = 1,
+    qp_mode: str = "split",
+    memo: bool = True,
+) -> JobEngine:
+    """Return the engine named ``kind``, attached to ``env``.
+
+    Parameters
+    ----------
+    kind
+        ``analytic`` or ``fluid``.
+    qps, qp_mode
+        Queue pairs per connection; ``split`` or ``round-robin``.
+    memo
+        Let the fluid engine remember what an undisturbed collective takes (exact either way).
+
+    Raises
+    ------
+    InputError
+        No engine of that name.
+    """
+    if kind == "analytic":
+        return AnalyticEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode)
+    if kind == "fluid":
+        return FluidEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo)
+    raise InputError(
+        f"'{kind}' is not an engine of this version",
+        expected=" | ".join(ENGINES),
+        nearest=nearest_name(kind, ENGINES),
+    )

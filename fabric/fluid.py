@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fluid engine: weighted max-min fair rates between events, in integer picoseconds.
+
+Not visible here: pauses and their victims, deadlock, incast drops, marking and convergence of a
+congestion control, reordering, and the variance of per-packet load balancing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from railweave.fabric import _fluid_layout as col
+from railweave.fabric.engine import Capabilities
+from railweave.fabric.errors import InputError, RailweaveError
+from railweave.fabric.fluid_state import FluidState
+from railweave.fabric.jobs import Job, JobEngine
+from railweave.fabric.memo import Isolated
+
+if TYPE_CHECKING:
+    from railweave.fabric.binding import Usage
+    from railweave.fabric.flow import Flow
+
+__all__ = ["FluidEngine"]
+
+_MEMO_NODES = 1_000_000  # larger schedules run once and are not worth remembering
+
+
+class _Remembered:
+    """A job whose end is known as long as nobody touches its links."""
+
+    def __init__(self, job: Job, isolated: Isolated, span_ps: int) -> None:
+        self.job = job
+        self.isolated = isolated
+        self.span_ps = span_ps
+
+    @property
+    def end_ps(self) -> int:
+        return self.job.start_ps + self.span_ps * self.job.repeat
+
+
+class FluidEngine(JobEngine):
+    """Max-min fair sharing of every link.
+
+    Parameters
+    ----------
+    memo
+        Remember what a schedule takes while no other flow uses its links. Exact: results are
+        the same to the picosecond with and without.
+    """
+
+    name = "fluid"
+    capabilities = Capabilities(contention=True, packets=False, set_link=True)
+
+    def __init__(self, *args: Any, memo: bool = True, **options: Any) -> None:
+        super().__init__(*args, **options)
+        fabric = self.fabric
+        capacity = np.where(fabric.link_up, fabric.link_rate_bps, 0).astype(np.float64)
+        self.state = FluidState(capacity, self.table.ack_share(), self.table)
+        self._memo = memo
+        self._spans: dict[bytes, int | None] = {}
+        self._isolated: dict[int, tuple[object, Isolated]] = {}
+        self._jobs: dict[int, Job] = {}  # by group
+        self._ends: list[tuple[int, int, _Remembered]] = []
+        self._begun = 0
+        self._owner: dict[int, _Remembered] = {}  # by link, while remembered
+        self._users = np.zeros(fabric.n_links, np.int32)  # jobs that run as a graph, by link
+        self._reached: tuple[int, list[int]] = (0, [])
+
+    # ------------------------------------------------------------------ starting
+    def _begin(self, job: Job) -> None:
+        links = job.bound.links
+        for link in links if self._owner else ():
+            owner = self._owner.get(int(link))
+            if owner is not None:
+                self._wake(owner)
+        if self._memo and job.flow is None and not self._users[links].any():
+            isolated = self._cut_out(job)
+            if isolated is not None:
+                span = self._span_ps(isolated)
+                if span is not None:
+                    self._remember(_Remembered(job, isolated, span))
+                    return
+        self._run(job, self._add(job))
+
+    def _add(self, job: Job) -> int:
+        if job.flow is None:
+            return self.state.add(job.bound, at_ps=int(self.env.now))
+        flow = job.flow
+        parts = len(job.bound.path)
+        cap = np.inf if flow.cap_bps is None else flow.cap_bps / parts
+        return self.state.add(
+            job.bound, at_ps=int(self.env.now), weight=flow.weight, cap_bps=cap
+        )
+
+    def _run(self, job: Job, group: int) -> None:
+        self._jobs[group] = job
+        self._users[job.bound.links] += 1
+
+    # ------------------------------------------------------------------ remembering
+    def _cut_out(self, job: Job) -> Isolated | None:
+        if job.bound.n_nodes > _MEMO_NODES:
+            return None
+        known = self._isolated.get(id(job.bound))
+        if known is not None and known[0] is job.bound:
+            return known[1]
+        isolated = Isolated(job.bound, self.state)
+        if len(self._isolated) >= 1024:
+            del self._isolated[next(iter(self._isolated))]
+        self._isolated[id(job.bound)] = (job.bound, isolated)
+        return isolated
+
+    def _span_ps(self, isolated: Isolated) -> int | None:
+        if isolated.key not in self._spans:
+            self._spans[isolated.key] = isolated.span_ps()
+        return self._spans[isolated.key]
+
+    def _remember(self, memo: _Remembered) -> None:
+        heapq.heappush(self._ends, (memo.end_ps, self._begun, memo))
+        self._begun += 1
+        for link in memo.job.bound.links:
+            self._owner[int(link)] = memo
+
+    def _forget(self, memo: _Remembered) -> None:
+        for link in memo.job.bound.links:
+            self._owner.pop(int(link), None)
+
+    def _wake(self, memo: _Remembered) -> None:
+        """Go on as a graph from where a remembered job is now."""
+        self._forget(memo)
+        self._ends = [entry for entry in self._ends if entry[2] is not memo]
+        heapq.heapify(self._ends)
+        job, now = memo.job, int(self.env.now)
+        runs = (now - job.start_ps) // memo.span_ps if memo.span_ps else 0
+        job.runs_left = job.repeat - runs
+        start = job.start_ps + runs * memo.span_ps
+        self._run(job, memo.isolated.resume(self.state, start_ps=start, now_ps=now))
+
+    # ------------------------------------------------------------------ changing
+    def cancel(self, flow: Flow) -> None:
+        for group, job in self._jobs.items():
+            if job.flow is flow:
+                self.state.cancel(group)
+                self._leave(group)
+                job.event.fail(RailweaveError(f"flow '{flow.id}' was cancelled"))
+                return
+        raise InputError(f"flow '{flow.id}' is not under way")
+
+    def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
+        fabric = self.fabric
+        now_up = bool(fabric.link_up[link]) if up is None else up
+        rate = int(fabric.link_rate_bps[link]) if rate_bps is None else rate_bps
+        if not self.table.limiting(link):
+            raise InputError(
+                f"'{fabric.link_name(link)}' cannot change during a run",
+                expected="a link that is not in series with a narrower one",
+            )
+        owner = self._owner.get(link) or self._owner.get(link ^ 1)
+        if owner is not None:
+            self._wake(owner)
+        self._isolated.clear()
+        self.state.set_capacity(link, float(rate) if now_up else 0.0)
+
+    # ------------------------------------------------------------------ time
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs or self._ends)
+
+    def advance(self, limit_ps: int | None) -> int | None:
+        limit = col.FOREVER - 1 if limit_ps is None else limit_ps
+        known_end = self._ends[0][0] if self._ends else col.FOREVER
+        groups = self.state.advance(min(limit, known_end)) if self._jobs else []
+        if groups:
+            self._reached = (self.state.now_ps, groups)
+        elif known_end <= limit:
+            self._reached = (known_end, [])
+        else:
+            return None
+        return self._reached[0]
+
+    def deliver(self) -> None:
+        now, groups = self._reached
+        for group in groups:
+            job = self._jobs[group]
+            job.runs_left -= 1
+            if job.runs_left:
+                self.state.restart(group, job.bound, at_ps=now)
+            else:
+                self._leave(group)
+                self.state.release(group)
+                self._finish(job, end_ps=now)
+        while self._ends and self._ends[0][0] == now:
+            memo = heapq.heappop(self._ends)[2]
+            self._forget(memo)
+            self._finish(memo.job, end_ps=now)
+
+    def _leave(self, group: int) -> None:
+        job = self._jobs.pop(group)
+        self._users[job.bound.links] -= 1
+
+    # ------------------------------------------------------------------ looking
+    def _in_flight(self) -> list[tuple[Usage, int]]:
+        now = int(self.env.now)
+        parts = []
+        for _, _, memo in self._ends:
+            runs = (now - memo.job.start_ps) // memo.span_ps if memo.span_ps else 0
+            parts.append((memo.job.bound.usage, runs))
+        for group, job in self._jobs.items():
+            parts.append((job.bound.usage, job.repeat - job.runs_left))
+            parts.append((self.state.moved(group, job.bound, now_ps=now), 1))
+        return parts
+
+    def waiting(self) -> list[str]:
+        lines = []
+        for group, job in self._jobs.items():
+            for slot in self.state.slots_of(group):
+                if self.state.slot_f[slot, col.RATE] > 0:
+                    continue
+                link = int(self.state.slot_i[slot, col.BOTTLENECK])
+                node = int(self.state.slot_i[slot, col.NODE] - self.state.group_i[group, col.BASE])
+                lines.append(self._stalled(job, node, link))
+        return lines
+
+    def _stalled(self, job: Job, node: int, link: int) -> str:
+        where = self.fabric.link_name(link) if link >= 0 else "its cap"
+        if job.flow is not None:
+            names = self.fabric.device_names
+            ends = f"{names[job.flow.src]} -> {names[job.flow.dst]}"
+            return f"flow '{job.flow.id}' ({ends}) waits for {where}, which carries nothing"
+        plan = job.bound.schedule
+        return (
+            f"collective '{job.tag}': rank {plan.dst[node]} waits for rank {plan.src[node]} "
+            f"over {where}, which carries nothing"
+        )

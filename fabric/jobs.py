@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every engine shares: started work, its records and the bytes it put on links."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from railweave.fabric.binding import Binder, BoundSchedule, Usage, link_bytes
+from railweave.fabric.engine import CollectiveRecord, Engine, LinkCounters
+from railweave.fabric.errors import InputError
+from railweave.fabric.flow import Flow, FlowRecord
+from railweave.fabric.paths import PathTable
+from railweave.fabric.routing import PathSet
+from railweave.fabric.schedule import Schedule, ScheduleBuilder
+from railweave.fabric.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import simpy
+    from numpy.typing import NDArray
+
+    from railweave.fabric.engine import FabricEnvironment
+    from railweave.fabric.graph import Fabric
+    from railweave.fabric.network import NetworkSettings
+    from railweave.fabric.routing import Routing
+
+__all__ = ["Job", "JobEngine"]
+
+_REMEMBERED = 1024  # bound schedules kept for reuse
+_SMALL = 100_000  # nodes; larger ones are bound anew
+
+
+@dataclass(eq=False)
+class Job:
+    """Started work: one flow, or one schedule run ``repeat`` times."""
+
+    bound: BoundSchedule
+    event: simpy.Event
+    start_ps: int
+    repeat: int
+    tag: str
+    flow: Flow | None = None
+    record: int = -1  # index of a flow's record
+    runs_left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runs_left = self.repeat
+
+    @property
+    def bound_ps(self) -> int:
+        """Lower bound of the whole job."""
+        return self.bound.bound_ps * self.repeat
+
+
+class JobEngine(Engine):
+    """An engine over one routing and one set of network settings.
+
+    Parameters
+    ----------
+    env, fabric, routing, settings
+        What it runs in and over.
+    qps
+        Queue pairs per connection.
+    qp_mode
+        ``split``: every message over all of them; ``round-robin``: one message each in turn.
+    """
+
+    def __init__(
+        self,
+        env: FabricEnvironment,
+        fabric: Fabric,
+        routing: Routing,
+        settings: NetworkSettings,
+        *,
+        qps: int = 1,
+        qp_mode: str = "split",
+    ) -> None:
+        super().__init__(env, fabric)
+        self.settings = settings
+        self.table = PathTable(fabric, settings)
+        self.binder = Binder(self.table, routing, qps=qps, split=qp_mode == "split")
+        self._bound: dict[object, tuple[Schedule, BoundSchedule]] = {}
+        self._records: list[FlowRecord] = []
+        self._collectives: list[CollectiveRecord] = []
+        self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
+        self._turns: dict[tuple[int, int], int] = {}
+
+    # ------------------------------------------------------------------ starting work
+    @abstractmethod
+    def _begin(self, job: Job) -> None:
+        """Start a job now."""
+
+    def send(self, flow: Flow) -> simpy.Event:
+        if flow.size_bytes < 0:
+            raise InputError(f"flow '{flow.id}' has a negative size", expected="0B or more")
+        if not flow.weight > 0:
+            raise InputError(f"flow '{flow.id}' has weight {flow.weight}", expected="above 0")
+        bound = self._bind_flow(flow)
+        job = Job(bound, self._event(), int(self.env.now), 1, flow.tag, flow, len(self._records))
+        self._records.append(self._record(job, end_ps=-1))
+        self._begin(job)
+        return job.event
+
+    def execute(
+        self, schedule: Schedule, ranks: Sequence[int], *, tag: str = "", repeat: int = 1
+    ) -> simpy.Event:
+        if repeat < 1:
+            raise InputError(f"a schedule cannot run {repeat} times", expected="1 or more")
+        devices = np.asarray(ranks, np.int32)
+        if len(devices) != schedule.n_ranks:
+            raise InputError(
+                f"the schedule has {schedule.n_ranks} ranks, {len(devices)} devices were given"
+            )
+        job = Job(self._bind(schedule, devices), self._event(), int(self.env.now), repeat, tag)
+        if len(schedule) == 0:
+            job.runs_left = 0
+            self._finish(job, end_ps=job.start_ps)
+        else:
+            self._begin(job)
+        return job.event
+
+    def bound_ps(self, schedule: Schedule, ranks: Sequence[int]) -> int:
+        bound = self._bind(schedule, np.asarray(ranks, np.int32))
+        if self.binder.split or self.binder.qps == 1:
+            return bound.bound_ps
+        return bound.chain_ps  # sent one by one, messages take other queue pairs in turn
+
+    def _bind(self, schedule: Schedule, devices: NDArray[np.int32]) -> BoundSchedule:
+        identity = schedule.key if schedule.key is not None else id(schedule)
+        key = (identity, devices.tobytes())
+        known = self._bound.get(key)
+        if known is not None and (schedule.key is not None or known[0] is schedule):
+            return known[1]
+        bound = self.binder.bind(schedule, devices)
+        if len(schedule) <= _SMALL:
+            if len(self._bound) >= _REMEMBERED:
+                del self._bound[next(iter(self._bound))]
+            self._bound[key] = (schedule, bound)
+        return bound
+
+    def _bind_flow(self, flow: Flow) -> BoundSchedule:
+        qps = self.binder.qps if flow.qps is None else flow.qps
+        if flow.path is not None:
+            pinned = PathSet(
+                np.array([0, len(flow.path)], np.int32),
+                np.array(flow.path, np.int32),
+                np.ones(len(flow.path)),
+            )
+            paths = [int(self.table.intern(pinned)[0])]
+        elif self.binder.split:
+            paths = [self.binder.path(flow.src, flow.dst, qp) for qp in range(qps)]
+        else:
+            turn = self._turns.get((flow.src, flow.dst), 0)
+            self._turns[flow.src, flow.dst] = turn + 1
+            paths = [self.binder.path(flow.src, flow.dst, turn % qps)]
+        build = ScheduleBuilder(n_ranks=2)
+        if paths[0] < 0:
+            if flow.cap_bps is None:
+                raise InputError(
+                    f"flow '{flow.id}' starts and ends at the same GPU, so it crosses no link",
+                    expected="a cap, or another destination",
+                )
+            build.work(0, flow.size_bytes * 8 * PS_PER_S // flow.cap_bps)
+            nothing = np.zeros(1, np.int64)
+            return BoundSchedule(build.finish(), self.table, np.full(1, -1, np.int32), nothing)
+        each, longer = divmod(flow.size_bytes, len(paths))
+        for part in range(len(paths)):
+            build.transfer(0, 1, each + (part < longer))
+        plan = build.finish()
+        path = np.array(paths, np.int32)
+        return BoundSchedule(plan, self.table, path, self.table.wire_bytes(path, plan.size_bytes))
+
+    # ------------------------------------------------------------------ ending work
+    def _record(self, job: Job, *, end_ps: int) -> FlowRecord:
+        assert job.flow is not None
+        path = int(job.bound.path[0])
+        links = tuple(int(i) for i in self.table.links_of(path)) if path >= 0 else ()
+        return FlowRecord(
+            flow=job.flow,
+            start_ps=job.start_ps,
+            end_ps=end_ps,
+            bound_ps=job.bound.bound_ps,
+            wire_bytes=int(job.bound.wire_bytes.sum()),
+            path=links,
+        )
+
+    def _count(self, usage: Usage, times: int) -> None:
+        """Add what a job put on its paths."""
+        if self._moved.shape[1] < len(self.table):
+            more = np.zeros((3, 2 * len(self.table)), np.int64)
+            more[:, : self._moved.shape[1]] = self._moved
+            self._moved = more
+        self._moved[0, usage.path] += usage.wire_bytes * times
+        self._moved[1, usage.path] += usage.payload_bytes * times
+        self._moved[2, usage.path] += usage.ack_bytes * times
+
+    def _finish(self, job: Job, *, end_ps: int) -> None:
+        """Record a job that ended and fire its event."""
+        took = end_ps - job.start_ps
+        self._count(job.bound.usage, job.repeat)
+        if job.flow is not None:
+            self.check_bound(f"flow '{job.flow.id}'", took_ps=took, bound_ps=job.bound_ps)
+            record = self._record(job, end_ps=end_ps)
+            self._records[job.record] = record
+            job.event.succeed(record)
+            return
+        plan = job.bound.schedule
+        self.check_bound(f"collective '{job.tag}'", took_ps=took, bound_ps=job.bound_ps)
+        collective = CollectiveRecord(
+            tag=job.tag,
+            ranks=plan.n_ranks,
+            transfers=len(plan),
+            size_bytes=plan.total_bytes,
+            start_ps=job.start_ps,
+            end_ps=end_ps,
+            bound_ps=job.bound_ps,
+            repeat=job.repeat,
+        )
+        self._collectives.append(collective)
+        job.event.succeed(collective)
+
+    # ------------------------------------------------------------------ results
+    def _in_flight(self) -> list[tuple[Usage, int]]:
+        """What started work has moved so far, beyond what `_finish` counted."""
+        return []
+
+    def counters(self) -> LinkCounters:
+        done = self._moved.copy()
+        for usage, times in self._in_flight():
+            self._count(usage, times)
+        paths = np.arange(min(len(self.table), self._moved.shape[1]), dtype=np.int32)
+        usage = Usage(paths, *(self._moved[:, : len(paths)]))
+        wire, acks = link_bytes(self.table, usage)
+        self._moved = done
+        return LinkCounters(wire_bytes=wire, ack_bytes=acks)
+
+    def records(self) -> Sequence[FlowRecord]:
+        return tuple(self._records)
+
+    def collectives(self) -> Sequence[CollectiveRecord]:
+        return tuple(self._collectives)

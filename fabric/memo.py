@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remembered spans: what a schedule takes while nobody else uses its links.
+
+The links that a schedule can use are copied into a simulation of their own, numbered in the order
+of the fabric, so that it computes bit for bit what the whole fabric would. Two placements that look
+alike there share one remembered span. When a foreign flow comes, the same small simulation is run up
+to that instant and its state moved into the whole one, which goes on from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from railweave.fabric import _fluid_layout as col
+from railweave.fabric.binding import BoundSchedule, expand_rows
+from railweave.fabric.fluid_state import FluidState
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from railweave.fabric.paths import PathTable
+
+__all__ = ["Isolated"]
+
+_SCHEDULE_COLUMNS = ("delay_ps", "n_deps", "succ_ptr", "succ")
+
+
+class _OwnPaths:
+    """The limiting links of a few paths, renumbered; what `FluidState` needs of a `PathTable`."""
+
+    def __init__(self, table: PathTable, paths: NDArray[np.int32]) -> None:
+        _, at = expand_rows(table.solve_ptr, paths)
+        links = table.solve_link[at]
+        self.cables = np.unique(links >> 1)
+        lengths = table.solve_ptr[paths.astype(np.int64) + 1] - table.solve_ptr[paths]
+        self.solve_ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        own = np.searchsorted(self.cables, links >> 1)
+        self.solve_link = (own * 2 + (links & 1)).astype(np.int32)
+        self.solve_share = table.solve_share[at]
+        self.cost_f = table.cost_f[paths]
+        self.cost_i = table.cost_i[paths]
+        self.longest = int(lengths.max()) if len(lengths) else 1
+
+    @property
+    def links(self) -> NDArray[np.int64]:
+        """Fabric's link number of each own link."""
+        return (self.cables[:, None] * 2 + np.arange(2)).reshape(-1)
+
+
+class Isolated:
+    """A bound schedule cut out of its fabric.
+
+    Parameters
+    ----------
+    bound
+        The schedule.
+    whole
+        The simulation of the whole fabric, for capacities.
+    """
+
+    def __init__(self, bound: BoundSchedule, whole: FluidState) -> None:
+        self.bound = bound
+        self.paths = _OwnPaths(bound.table, bound.usage.path)
+        self.links = self.paths.links
+        self._capacity = whole.link_f[self.links, col.CAPACITY]
+        self._ack_share = whole.link_f[self.links, col.ACK_SHARE]
+
+    @cached_property
+    def _own(self) -> BoundSchedule:
+        """The schedule over the own paths."""
+        row = np.full(len(self.bound.table) + 1, -1, np.int32)
+        row[self.bound.usage.path] = np.arange(len(self.bound.usage.path), dtype=np.int32)
+        return BoundSchedule(
+            self.bound.schedule, self.bound.table, row[self.bound.path], self.bound.wire_bytes
+        )
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal keys take equal times: everything that the simulation depends on, hashed."""
+        digest = hashlib.blake2b(digest_size=16)
+        plan, paths = self.bound.schedule, self.paths
+        for array in (
+            self._own.path, self.bound.wire_bytes, *(getattr(plan, c) for c in _SCHEDULE_COLUMNS),
+            paths.solve_ptr, paths.solve_link, paths.solve_share, paths.cost_f, paths.cost_i,
+            self._capacity, self._ack_share,
+        ):  # fmt: skip
+            digest.update(len(array).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.digest()
+
+    def run(self, until_ps: int) -> tuple[FluidState, int, bool]:
+        """Simulate from 0; return the state, the group and whether it ended by ``until_ps``."""
+        state = FluidState(self._capacity, self._ack_share, self.paths)
+        group = state.add(self._own, at_ps=0)
+        return state, group, bool(state.advance(until_ps))
+
+    def span_ps(self) -> int | None:
+        """What one run takes; None if it never ends."""
+        state, _, ended = self.run(col.FOREVER - 1)
+        return state.now_ps if ended else None
+
+    def resume(self, whole: FluidState, *, start_ps: int, now_ps: int) -> int:
+        """Continue a run that began at ``start_ps`` inside ``whole``; return its group there."""
+        if now_ps == start_ps:
+            return whole.add(self.bound, at_ps=now_ps)
+        state, group, _ = self.run(now_ps - start_ps)
+        return whole.adopt(
+            state, group, self.bound, links=self.links, paths=self.bound.usage.path,
+            offset_ps=start_ps,
+        )  # fmt: skip
