@@ -226,8 +226,15 @@ def load_scenario(
         document, base, default_name = load_yaml(path), path.parent, _safe_name(path.stem)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    model = document.check(ScenarioModel)
-    _refuse_later(document, model)
+    try:
+        model = document.check(ScenarioModel)
+        _refuse_later(document, model)
+    except InputError as error:
+        if overrides is None or error.field not in overrides:
+            raise
+        raise InputError(  # the file is not to blame
+            error.message, field=error.field, expected=error.expected, nearest=error.nearest
+        ) from None
     return Scenario(
         name=model.name or default_name,
         model=model,
@@ -333,9 +340,10 @@ def _topology(document: Document, model: ScenarioModel, base: Path) -> TopologyS
 
 
 def scenario_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a scenario file, with the keys of every kind of workload."""
+    """Return the JSON Schema of a scenario file, with every kind of topology and workload."""
     from pydantic import TypeAdapter
 
+    from railweave.topologies.load import topology_json_schema
     from railweave.workloads.workload import kind_names
 
     schema = ScenarioModel.model_json_schema(by_alias=True)
@@ -347,6 +355,10 @@ def scenario_schema() -> dict[str, Any]:
         definitions.update(part.pop("$defs", {}))
         definitions[model.__name__] = part
         kinds.append({"$ref": f"#/$defs/{model.__name__}"})
+    inline = topology_json_schema()
+    definitions.update(inline["$defs"])
+    named = {"type": "string", "description": "A path relative to this file, or a shipped name"}
+    schema["properties"]["topology"] = {"anyOf": [named, {"oneOf": inline["oneOf"]}]}
     one = {"oneOf": kinds}
     schema["properties"]["workload"] = {
         "description": "One workload, or a list of them",

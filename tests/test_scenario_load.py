@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,8 @@ def test_overrides_go_before_the_file(tmp_path: Path) -> None:
     assert (loaded.model.seed, loaded.model.engine, loaded.model.routing.qps) == (7, "analytic", 4)
     with pytest.raises(InputError, match=r"topology\.kind\.x: .* cannot be set"):
         load_scenario(path, overrides={"topology.kind.x": 1})
+    with pytest.raises(InputError, match=r"^engine: the packet engine is not in this version"):
+        load_scenario(path, overrides={"engine": "packet"})
 
 
 @pytest.mark.parametrize(
@@ -322,8 +325,22 @@ def test_resolved_scenarios_resolve_to_themselves(tmp_path: Path) -> None:
     }
 
 
-def test_the_schema_knows_every_kind_of_workload() -> None:
+def references(schema: Any) -> set[str]:
+    """Return what every ``$ref`` of a schema points to."""
+    if isinstance(schema, dict):
+        own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
+        return own.union(*(references(part) for part in schema.values()))
+    if isinstance(schema, list):
+        return set().union(*(references(part) for part in schema))
+    return set()
+
+
+def test_the_schema_knows_every_kind_of_topology_and_workload() -> None:
     schema = scenario_schema()
+    assert references(schema) == {f"#/$defs/{name}" for name in schema["$defs"]}
+    text, inline = schema["properties"]["topology"]["anyOf"]
+    assert text["type"] == "string"
+    assert len(inline["oneOf"]) >= 3
     one, many = schema["properties"]["workload"]["anyOf"]
     named = [choice["$ref"].rpartition("/")[2] for choice in one["oneOf"]]
     assert {"FlowsModel", "CollectiveModel"} <= set(named)
