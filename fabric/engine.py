@@ -129,6 +129,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def bound_ps(self, schedule: Schedule, ranks: Sequence[int]) -> int:
+        """Return the least that one run of a schedule can take on an empty fabric, in ps.
+
+        It holds also if the transfers of a schedule without dependencies are sent one by one.
+        """
+
+    @abstractmethod
     def cancel(self, flow: Flow) -> None:
         """Stop a flow; its event fails with `RailweaveError`."""
 
@@ -177,5 +184,3 @@ class Engine(ABC):
 
         if took_ps < bound_ps - 2 - bound_ps * 1e-9:
             raise PhysicsError(f"{what} took {took_ps} ps, below its bound of {bound_ps} ps")
-
-

@@ -222,6 +222,8 @@ class Result:
         A row per finished collective of a ``collective`` workload.
     serving
         What serving workloads report; empty without one.
+    requests
+        A row for each request of serving workloads, for ``requests.csv``.
     warnings
         Sentences for the reader.
     provenance
@@ -250,6 +252,7 @@ class Result:
     records: tuple[FlowRecord, ...] = field(repr=False)
     executed: tuple[CollectiveRecord, ...] = field(repr=False)
     links: LinkTable = field(repr=False)
+    requests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     error: RailweaveError | None = None
 
     @property

@@ -39,6 +39,8 @@ RUN_FILES: Final = (
     "links.csv",
     "trace.json",
 )
+REQUESTS_FILE: Final = "requests.csv"
+"""Only in the folder of a run with a serving workload."""
 DEFAULT_PARENT: Final = "runs"
 _LIBRARIES: Final = ("networkx", "numba", "numpy", "pydantic", "pyyaml", "railweave", "simpy")
 
@@ -126,9 +128,17 @@ def _links_csv(result: Result) -> str:
     )
 
 
+def _requests_csv(result: Result) -> str:
+    header = tuple(result.requests[0])
+    return _csv(
+        header,
+        (["" if row[name] is None else row[name] for name in header] for row in result.requests),
+    )
+
+
 def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     """Return the text of each file of a run's folder, by name."""
-    return {
+    files = {
         "scenario.yaml": yaml_text(result.scenario),
         "result.json": _json(result.to_dict()),
         "timing.json": _json(stopwatch.to_dict()),
@@ -136,6 +146,9 @@ def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
         "links.csv": _links_csv(result),
         "trace.json": json.dumps(trace_events(result), ensure_ascii=False, separators=(",", ":")),
     }
+    if result.requests:
+        files[REQUESTS_FILE] = _requests_csv(result)
+    return files
 
 
 class RunFolder:
@@ -177,7 +190,7 @@ class RunFolder:
         entries = {entry.name for entry in path.iterdir()}
         if entries and not {"scenario.yaml", "result.json"} <= entries:
             raise _refused(path, "it is not a run's folder", "an empty folder or a run's")
-        for name in RUN_FILES:
+        for name in (*RUN_FILES, REQUESTS_FILE):
             if name in entries and not (path / name).is_file():
                 raise _refused(path / name, "it is not a file", "a run's folder")
         if not os.access(path, os.W_OK | os.X_OK):
@@ -217,8 +230,11 @@ class RunFolder:
             return self._place_numbered(aside)
         chosen = self._chosen
         if self._force and chosen.is_dir():
-            for name in RUN_FILES:
-                (aside / name).replace(chosen / name)
+            for name in (*RUN_FILES, REQUESTS_FILE):
+                if (aside / name).exists():
+                    (aside / name).replace(chosen / name)
+                else:  # of the run before, which served requests
+                    (chosen / name).unlink(missing_ok=True)
         elif os.path.lexists(chosen):  # someone was faster
             raise _refused(chosen, "it exists", "a folder that is not there yet, or --force")
         else:

@@ -309,6 +309,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         flows=flow_stats(records),
         collectives=tuple(findings.collectives),
         serving=next(iter(serving.values())) if len(serving) == 1 else serving,
+        requests=tuple(row for rows in findings.requests for row in rows()),
         warnings=tuple(findings.warnings),
         provenance=Provenance(
             version=version(),

@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 
     from railweave.fabric.devices import GpuModel
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.shapes_model import Attention, LayerShape, ModelShape
+    from railweave.workloads.shapes_model import Attention, FeedForward, ModelShape
 
 __all__ = [
     "BLOCK_OVERHEAD_PS",
     "BlockCost",
+    "StageTimer",
     "StepCost",
     "StepLoad",
     "experts_visited",
@@ -256,31 +257,78 @@ def stage_cost(
     InputError
         The GPU has no rate for the number format of the arithmetic.
     """
-    fmt = storage_format(shape, dtype)
-    unit = _Unit(
-        hidden=shape.hidden_size,
-        tp=plan.tp,
-        fmt=fmt,
-        plain=plain_bytes(shape, fmt),
-        kv_element=kv_element_bytes(shape, kv_dtype),
-        # fp8 weights are multiplied in fp8, mxfp4 experts after conversion to bf16.
-        arithmetic="fp8" if fmt == "fp8" and "fp8" in gpu.flops else _wide(shape, fmt, gpu),
-        wide=_wide(shape, fmt, gpu),
-        gpu=gpu,
-        load=load,
-        overhead_ps=block_overhead_ps,
+    timer = StageTimer(
+        shape,
+        plan,
+        gpu,
+        stage=stage,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        block_overhead_ps=block_overhead_ps,
     )
-    known: dict[LayerShape, BlockCost] = {}
-    layers = []
-    for index in plan.stage_layers(shape.n_layers)[stage]:
-        layer = shape.layers[index]
-        if layer not in known:
-            known[layer] = BlockCost(unit.attention(layer), unit.feed_forward(layer))
-        layers.append(known[layer])
-    head_ps = 0
-    if stage == plan.pp - 1 and load.logits_rows:
-        head_ps = unit.head(shape)
-    return StepCost(tuple(layers), head_ps, step_overhead_ps)
+    blocks, head_ps = timer.times(load)
+    return StepCost(tuple(blocks[kind] for kind in timer.order), head_ps, step_overhead_ps)
+
+
+class StageTimer:
+    """Times step after step on a rank of one pipeline stage; see `stage_cost` for its parameters.
+
+    Attributes
+    ----------
+    kinds
+        The distinct layers of the stage.
+    order
+        For each layer of the stage, its number in ``kinds``.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        plan: ParallelismPlan,
+        gpu: GpuModel,
+        *,
+        stage: int = 0,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+        block_overhead_ps: int = BLOCK_OVERHEAD_PS,
+    ) -> None:
+        layers = [shape.layers[i] for i in plan.stage_layers(shape.n_layers)[stage]]
+        self.kinds = tuple(dict.fromkeys(layers))
+        self.order = tuple(map(self.kinds.index, layers))
+        self._shape = shape
+        self._last = stage == plan.pp - 1
+        fmt = storage_format(shape, dtype)
+        self._unit = _Unit(
+            hidden=shape.hidden_size,
+            tp=plan.tp,
+            fmt=fmt,
+            plain=plain_bytes(shape, fmt),
+            kv_element=kv_element_bytes(shape, kv_dtype),
+            # fp8 weights are multiplied in fp8, mxfp4 experts after conversion to bf16.
+            arithmetic="fp8" if fmt == "fp8" and "fp8" in gpu.flops else _wide(shape, fmt, gpu),
+            wide=_wide(shape, fmt, gpu),
+            gpu=gpu,
+            overhead_ps=block_overhead_ps,
+        )
+        self._attention = [self._unit.attention_part(layer.attention) for layer in self.kinds]
+        self._feed_forward = [
+            self._unit.feed_forward_part(layer.feed_forward) for layer in self.kinds
+        ]
+
+    def times(self, load: StepLoad) -> tuple[list[BlockCost], int]:
+        """Return the cost of a layer of each kind, and of the output head in ps (0: no head)."""
+        unit = self._unit
+        blocks = [
+            BlockCost(
+                unit.attention(layer.attention, attention, load),
+                unit.feed_forward(layer.feed_forward, feed_forward, load.tokens),
+            )
+            for layer, attention, feed_forward in zip(
+                self.kinds, self._attention, self._feed_forward, strict=True
+            )
+        ]
+        head_ps = unit.head(self._shape, load.logits_rows) if self._last and load.logits_rows else 0
+        return blocks, head_ps
 
 
 def _wide(shape: ModelShape, fmt: str, gpu: GpuModel) -> str:
@@ -290,8 +338,22 @@ def _wide(shape: ModelShape, fmt: str, gpu: GpuModel) -> str:
 
 
 @dataclass(frozen=True)
+class _Part:
+    """What a block does whatever the load: its weights on this rank.
+
+    ``matrices`` elements meet every token and ``moved_bytes`` are read in every step; a routed
+    expert has ``expert`` elements, all of them together ``expert_bytes``.
+    """
+
+    matrices: int
+    moved_bytes: int
+    expert: int = 0
+    expert_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class _Unit:
-    """One rank with its load: times single blocks."""
+    """One rank: times single blocks."""
 
     hidden: int
     tp: int
@@ -301,7 +363,6 @@ class _Unit:
     arithmetic: str
     wide: str
     gpu: GpuModel
-    load: StepLoad
     overhead_ps: int
 
     def _bytes(self, weights: Iterable[Weight]) -> int:
@@ -311,54 +372,60 @@ class _Unit:
         time_ps = roofline_ps(flops=flops, moved_bytes=moved_bytes, gpu=self.gpu, dtype=dtype)
         return time_ps + self.overhead_ps
 
-    def attention(self, layer: LayerShape) -> int:
-        attention = layer.attention
+    def attention_part(self, attention: Attention) -> _Part:
         weights = (Weight("norm", 1, self.hidden), *attention_weights(attention, self.hidden))
         matrices = sum(_local(w, self.tp) for w in weights if w.store is Store.LINEAR)
-        flops = 2 * matrices * self.load.tokens + self._score_flops(attention)
-        moved = self._bytes(weights) + self._cache_bytes(attention)
+        return _Part(matrices, self._bytes(weights))
+
+    def attention(self, attention: Attention, part: _Part, load: StepLoad) -> int:
+        flops = 2 * part.matrices * load.tokens + self._score_flops(attention, load)
+        moved = part.moved_bytes + self._cache_bytes(attention, load)
         return self._time(flops, moved, dtype=self.arithmetic)
 
-    def _score_flops(self, attention: Attention) -> int:
+    def _score_flops(self, attention: Attention, load: StepLoad) -> int:
         """Return the operations of scores and weighted values on this rank."""
         heads = attention.heads // self.tp
         if not isinstance(attention, LatentAttention):
-            return 4 * heads * attention.head_dim * self.load.attended(attention.window)
+            return 4 * heads * attention.head_dim * load.attended(attention.window)
         # DeepSeek-V2 (arXiv 2405.04434): a single new token attends in the latent space, with the
         # up-projection absorbed; longer pieces expand keys and values first.
         latent = 2 * attention.kv_lora_rank + attention.rope_dim
         expanded = attention.nope_dim + attention.rope_dim + attention.v_dim
-        pairs = latent * self.load.attended(None, single=True)
-        pairs += expanded * self.load.attended(None, single=False)
+        pairs = latent * load.attended(None, single=True)
+        pairs += expanded * load.attended(None, single=False)
         return 2 * heads * pairs
 
-    def _cache_bytes(self, attention: Attention) -> int:
+    def _cache_bytes(self, attention: Attention, load: StepLoad) -> int:
         """Return the cache bytes that this rank reads or writes, each position once."""
         shares = 1
         if not isinstance(attention, LatentAttention):
             shares = min(self.tp, attention.kv_heads)
         position = attention.kv_elements * self.kv_element // shares
-        return position * self.load.cached(attention.window)
+        return position * load.cached(attention.window)
 
-    def feed_forward(self, layer: LayerShape) -> int:
-        block, tokens = layer.feed_forward, self.load.tokens
+    def feed_forward_part(self, block: FeedForward) -> _Part:
         weights = (Weight("norm", 1, self.hidden), *feed_forward_weights(block, self.hidden))
         routed = [w for w in weights if w.name.startswith("experts")]
         common = [w for w in weights if not w.name.startswith("experts")]
         matrices = sum(_local(w, self.tp) for w in common if w.rows > 1)
-        moved = self._bytes(common)
+        if not isinstance(block, MoeFeedForward):
+            return _Part(matrices, self._bytes(common))
+        expert = sum(_local(w, self.tp) for w in routed if w.rows > 1) // block.experts
+        return _Part(matrices, self._bytes(common), expert, self._bytes(routed))
+
+    def feed_forward(self, block: FeedForward, part: _Part, tokens: int) -> int:
+        matrices, moved = part.matrices, part.moved_bytes
         if isinstance(block, MoeFeedForward):
             visited = experts_visited(tokens, block.experts, block.top_k)
-            moved += self._bytes(routed) * visited // block.experts
-            expert = sum(_local(w, self.tp) for w in routed if w.rows > 1) // block.experts
-            matrices += block.top_k * expert
+            moved += part.expert_bytes * visited // block.experts
+            matrices += block.top_k * part.expert
         return self._time(2 * matrices * tokens, moved, dtype=self.arithmetic)
 
-    def head(self, shape: ModelShape) -> int:
+    def head(self, shape: ModelShape, rows: int) -> int:
         """Return the time of the output head, which stays in the wide format."""
         table = Weight("head", shape.hidden_size, shape.vocab_size, 1, Split.OUT)
         norms = [w for w in head_weights(shape) if w.rows == 1]
-        flops = 2 * _local(table, self.tp) * self.load.logits_rows
+        flops = 2 * _local(table, self.tp) * rows
         return self._time(flops, self._bytes([table, *norms]), dtype=self.wide)
 
 

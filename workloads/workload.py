@@ -201,6 +201,7 @@ class Findings:
 
     collectives: list[dict[str, Any]] = field(default_factory=list)
     serving: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
+    requests: list[Callable[[], list[dict[str, Any]]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     waiting: list[Callable[[], Iterable[str]]] = field(default_factory=list)
 

@@ -175,34 +175,42 @@ def _serving(serving: Mapping[str, Any]) -> list[str]:
     """Write what a serving workload reports: its counts in a line, its times in a table."""
     if not serving:
         return []
-    if all(isinstance(value, Mapping) and "requests" in value for value in serving.values()):
+    if "requests" not in serving:  # several workloads, by name
         return [f"{name}\n{part}" for name, one in serving.items() for part in _serving(one)]
-    counts = [
-        f"{key} {value}"
-        for key, value in serving.items()
-        if isinstance(value, int | str) and not isinstance(value, bool)
-    ]
-    times = {key: value for key, value in serving.items() if _is_time_stats(value)}
-    rows = [
-        (
-            key,
-            stats["count"],
-            shown_time(stats.get("mean_ps")),
-            shown_time(stats.get("bound_mean_ps")),
-            shown_time(stats.get("p50_ps")),
-            shown_time(stats.get("p99_ps")),
-            shown_time(stats.get("bound_p99_ps")),
+    requests, pools = serving["requests"], (serving["prefill"], serving["decode"])
+    rejected = f", {requests['rejected']} rejected" if requests["rejected"] else ""
+    head = (
+        f"serving  {serving['model']}, router {serving['router']}: {requests['completed']} of "
+        f"{requests['count']} requests completed{rejected}\n  KV caches moved "
+        f"{_scaled(serving['kv_bytes'], _BYTE_UNITS)}; busy: "
+        + ", ".join(
+            f"{name} {100 * pool['utilisation']:.1f} %"
+            for name, pool in zip(("prefill", "decode"), pools, strict=True)
         )
-        for key, stats in times.items()
-    ]
-    head = "serving  " + ", ".join(counts)
-    header = ("", "count", "mean", "bound", "p50", "p99", "bound")
+        + f"; {serving.get('output_tokens_per_s', 0):.0f} output tokens/s"
+    )
+    rows = []
+    for key, name in _SERVING_TIMES.items():
+        stats = serving[key]
+        if stats["count"]:
+            columns = ("mean", "bound_mean", "p50", "bound_p50", "p99", "bound_p99")
+            rows.append((name, *(shown_time(stats.get(column)) for column in columns)))
+    header = ("", "mean", "bound", "p50", "bound", "p99", "bound")
     table = aligned(rows, header=header, right=tuple(range(1, 7)), indent="  ") if rows else ""
-    return [f"{head}\n{table}".rstrip()]
+    parts = [f"{head}\n{table}".rstrip()]
+    if "slo" in serving:
+        slo = serving["slo"]
+        parts.append(f"goodput  {slo['met']} requests ({100 * slo['share']:.1f} %) met the SLO")
+    return parts
 
 
-def _is_time_stats(value: object) -> bool:
-    return isinstance(value, Mapping) and "count" in value and set(value) != {"count"}
+_SERVING_TIMES = {
+    "ttft_ps": "time to first token",
+    "tpot_ps": "time per output token",
+    "kv_transfer_ps": "KV transfer",
+    "queue_ps": "queueing",
+    "e2e_ps": "end to end",
+}
 
 
 def _hottest(result: "Result") -> str:
@@ -211,9 +219,11 @@ def _hottest(result: "Result") -> str:
             link["link"],
             f"{100 * link['utilisation']:.1f} %",
             _scaled(link["wire_bytes"] + link["ack_bytes"], _BYTE_UNITS),
+            shown_time((link["wire_bytes"] + link["ack_bytes"]) * 8 * 10**12 // link["rate_bps"]),
         )
         for link in result.links.hottest()
     ]
     if not rows:
         return ""
-    return aligned(rows, header=("hottest links", "utilisation", "carried"), right=(1, 2))
+    header = ("hottest links", "utilisation", "carried", "bound at line rate")
+    return aligned(rows, header=header, right=(1, 2, 3))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads/serving."""
+"""Disaggregated LLM serving: prefill on one pool, decode on another, the cache in between."""

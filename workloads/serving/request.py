@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request on its way: what it asks for, where it is, and when what happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from railweave.workloads.traces import TraceRequest
+
+__all__ = ["Request"]
+
+
+@dataclass(eq=False, kw_only=True)
+class Request:
+    """A request and its marks in time, all in ps; -1: not yet.
+
+    Parameters
+    ----------
+    number
+        Its place in order of arrival.
+    prompt_tokens, output_tokens
+        What it reads and generates.
+    arrival_ps
+        When it arrives.
+    rejected
+        Why it was never served, or nothing.
+    prefill, decode
+        Replica of each pool, -1 before one is chosen.
+    prefill_start_ps, prefill_end_ps
+        Its prefill step.
+    reserved_ps
+        When the decode replica had set its KV blocks aside; the transfer begins at once.
+    kv_end_ps
+        When the cache had arrived.
+    first_ps, last_ps
+        When its first and its last token came out.
+    generated
+        Tokens so far.
+    kv_bytes, kv_bound_ps
+        Bytes of its transfer, and the least that it takes on an empty fabric.
+    ttft_bound_ps, tpot_bound_ps
+        What it would take alone on an empty system.
+    doing
+        What it waits for, in words.
+    """
+
+    number: int
+    prompt_tokens: int
+    output_tokens: int
+    arrival_ps: int
+    rejected: str = ""
+    prefill: int = -1
+    decode: int = -1
+    prefill_start_ps: int = -1
+    prefill_end_ps: int = -1
+    reserved_ps: int = -1
+    kv_end_ps: int = -1
+    first_ps: int = -1
+    last_ps: int = -1
+    generated: int = 0
+    kv_bytes: int = 0
+    kv_bound_ps: int = 0
+    ttft_bound_ps: int = 0
+    tpot_bound_ps: int = 0
+    doing: str = "its arrival"
+
+    @classmethod
+    def of(cls, number: int, asked: TraceRequest, *, start_ps: int) -> Request:
+        """Make the request of a trace, whose times count from ``start_ps``."""
+        return cls(
+            number=number,
+            prompt_tokens=asked.prompt_tokens,
+            output_tokens=asked.output_tokens,
+            arrival_ps=start_ps + asked.at_ps,
+        )
+
+    @property
+    def name(self) -> str:
+        """``r17``."""
+        return f"r{self.number}"
+
+    @property
+    def completed(self) -> bool:
+        """Whether its last token came out."""
+        return self.last_ps >= 0
+
+    @property
+    def ttft_ps(self) -> int:
+        """Time to first token: arrival to first token."""
+        return self.first_ps - self.arrival_ps
+
+    @property
+    def tpot_ps(self) -> int | None:
+        """Mean time per output token after the first, rounded down; None for a single token."""
+        if self.output_tokens < 2:
+            return None
+        return (self.last_ps - self.first_ps) // (self.output_tokens - 1)
+
+    @property
+    def kv_ps(self) -> int:
+        """Time of the KV transfer, reservation not included."""
+        return self.kv_end_ps - self.reserved_ps

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a replica does in one step: compute blocks and collectives, as schedules per stage.
+
+Per stage: gather what the stage before sent; the all_reduce of the embedding (first stage); per
+layer attention, all_reduce, feed-forward, all_reduce; output head and all_gather of the logits
+(last stage); sends to the next stage. Sizes are those of `railweave.workloads.inference`.
+
+A stage whose links nobody else uses, as NVLink within a host, does all of its all_reduces in a row
+and then computes: the step takes the same to the picosecond, and an engine that remembers spans has
+only one to know for each batch size. Elsewhere compute and collectives alternate as they do in the
+model, because then it matters when the links are busy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from railweave.collectives import plan as plan_collective
+from railweave.fabric.chain import chain, parallel, work
+from railweave.workloads.compute import StageTimer
+from railweave.workloads.inference import step_ops
+from railweave.workloads.shapes_model import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    import simpy
+
+    from railweave.fabric.devices import GpuModel
+    from railweave.fabric.engine import Engine, FabricEnvironment
+    from railweave.fabric.schedule import Schedule
+    from railweave.workloads.compute import BlockCost, StepLoad
+    from railweave.workloads.inference import TrafficOp
+    from railweave.workloads.parallelism import ParallelismPlan
+    from railweave.workloads.shapes_model import ModelShape
+
+__all__ = ["Stage", "Work", "bound_ps", "perform", "repeats"]
+
+_LONGEST_PATTERN: Final = 8
+
+
+@dataclass(frozen=True)
+class Work:
+    """A part of a step: a schedule run ``repeat`` times, or only time passing.
+
+    Parameters
+    ----------
+    devices
+        GPU of each rank of the schedule.
+    schedule
+        None: nothing crosses a link.
+    repeat
+        Times in a row.
+    wait_ps
+        Time that passes if there is no schedule.
+    """
+
+    devices: tuple[int, ...] = ()
+    schedule: Schedule | None = None
+    repeat: int = 1
+    wait_ps: int = 0
+
+
+def bound_ps(engine: Engine, works: Sequence[Work]) -> int:
+    """Return the least that these parts take one after another on an empty fabric, in ps."""
+    return sum(
+        part.wait_ps
+        if part.schedule is None
+        else part.repeat * engine.bound_ps(part.schedule, part.devices)
+        for part in works
+    )
+
+
+def perform(
+    env: FabricEnvironment, engine: Engine, works: Sequence[Work], *, tag: str
+) -> Generator[simpy.Event, Any, None]:
+    """Do the parts one after another."""
+    for part in works:
+        if part.schedule is not None:
+            yield engine.execute(part.schedule, part.devices, tag=tag, repeat=part.repeat)
+        elif part.wait_ps:
+            yield env.timeout(part.wait_ps)
+
+
+def repeats(order: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
+    """Write a sequence as patterns that repeat, from left to right, the longest run first.
+
+    Examples
+    --------
+    >>> repeats([0, 0, 0, 1, 1, 1, 1])
+    [((0,), 3), ((1,), 4)]
+    >>> repeats([0, 1, 0, 1, 0, 1])
+    [((0, 1), 3)]
+    """
+    found, at = [], 0
+    while at < len(order):
+        best = (tuple(order[at : at + 1]), 1)
+        for length in range(1, min(_LONGEST_PATTERN, len(order) - at) + 1):
+            pattern, times = tuple(order[at : at + length]), 1
+            while tuple(order[at + times * length : at + (times + 1) * length]) == pattern:
+                times += 1
+            if (times > 1 or length == 1) and times * length > best[1] * len(best[0]):
+                best = (pattern, times)
+        found.append(best)
+        at += len(best[0]) * best[1]
+    return found
+
+
+def _send(op: TrafficOp, tp: int) -> Schedule:
+    """Return the messages from each rank of a stage to its peer; ranks of both stages in a row."""
+    pairs = tuple((r, tp + r) for r in range(tp)) * op.count
+    return parallel(2 * tp, pairs, (op.size_bytes,) * len(pairs))
+
+
+class Stage:
+    """One pipeline stage of a replica: makes the parts of each of its steps.
+
+    Parameters
+    ----------
+    shape, plan
+        The model and how it is divided.
+    stage
+        Which stage.
+    gpu
+        What its ranks run on.
+    devices
+        Device index of the GPU of every rank of the replica.
+    hosts
+        Host of every rank of the replica.
+    phase
+        ``prefill`` or ``decode``.
+    alternate
+        Let compute and collectives alternate layer by layer.
+    dtype, kv_dtype
+        Number formats of the weights and of the cache.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        plan: ParallelismPlan,
+        stage: int,
+        *,
+        gpu: GpuModel,
+        devices: Sequence[int],
+        hosts: Sequence[int],
+        phase: str,
+        alternate: bool = True,
+        dtype: str | None = None,
+        kv_dtype: str | None = None,
+    ) -> None:
+        self._shape, self._plan, self._stage, self._phase = shape, plan, stage, phase
+        self._activations = dtype if dtype in DTYPE_BYTES and dtype != "fp8" else None
+        self._timer = StageTimer(shape, plan, gpu, stage=stage, dtype=dtype, kv_dtype=kv_dtype)
+        self._runs = repeats(self._timer.order)
+        self._alternate = alternate
+        self._devices = tuple(devices)
+        self._own = tuple(devices[r] for r in plan.tp_group(stage))
+        self._hosts = tuple(hosts[r] for r in plan.tp_group(stage))
+        self._ops: dict[tuple[int, int], _Ops] = {}
+
+    def works(self, load: StepLoad) -> list[Work]:
+        """Return the parts of the step that computes ``load``."""
+        blocks, head_ps = self._timer.times(load)
+        ops = self._sized(load.tokens, load.logits_rows)
+        works = [*ops.gathers]
+        if ops.reduce is None or not self._alternate:
+            if ops.reduce is not None:
+                works.append(Work(self._own, ops.reduce, ops.reduces))
+            compute_ps = sum(blocks[kind].total_ps for kind in self._timer.order) + head_ps
+            works.append(Work(wait_ps=compute_ps))
+            works += [Work(self._own, schedule) for schedule in ops.logits]
+            return works + ops.sends
+        layers = 2 * len(self._timer.order)
+        if ops.reduces > layers:  # that of the embedding
+            works.append(Work(self._own, ops.reduce, ops.reduces - layers))
+        for pattern, times in self._runs:
+            parts = self._layers([blocks[kind] for kind in pattern], ops.reduce)
+            works.append(Work(self._own, chain(parts, op="layer"), times))
+        if head_ps:
+            parts = [work(self._plan.tp, head_ps), *ops.logits]
+            works.append(Work(self._own, chain(parts, op="head")))
+        return works + ops.sends
+
+    def _layers(self, blocks: Sequence[BlockCost], reduce: Schedule) -> list[Schedule]:
+        tp, parts = self._plan.tp, []
+        for block in blocks:
+            parts += [work(tp, block.attention_ps), reduce, work(tp, block.feed_forward_ps), reduce]
+        return parts
+
+    def _sized(self, tokens: int, rows: int) -> _Ops:
+        """Return the operations of a step of this size; they recur, so they are kept."""
+        known = self._ops.get((tokens, rows))
+        if known is None:
+            known = self._ops[tokens, rows] = self._make_ops(tokens, rows)
+        return known
+
+    def _make_ops(self, tokens: int, rows: int) -> _Ops:
+        ops = _Ops()
+        found = step_ops(
+            self._shape,
+            self._plan,
+            phase=self._phase,
+            tokens=tokens,
+            rows=rows,
+            dtype=self._activations,
+        )
+        for op in found:
+            if op.stage != self._stage:
+                continue
+            if op.to_stage is not None:
+                there = [self._devices[r] for r in self._plan.tp_group(op.to_stage)]
+                ops.sends.append(Work((*self._own, *there), _send(op, self._plan.tp)))
+                continue
+            schedule = plan_collective(
+                op.op, ranks=self._plan.tp, size_bytes=op.size_bytes, hosts=self._hosts
+            )
+            if op.op == "all_reduce":
+                ops.reduce, ops.reduces = schedule, op.count
+            elif op.what == "logits":
+                ops.logits.append(schedule)
+            else:
+                ops.gathers.append(Work(self._own, schedule, op.count))
+        return ops
+
+
+@dataclass
+class _Ops:
+    """The operations of a stage's step, sized: before its layers, within and after them."""
+
+    gathers: list[Work] = field(default_factory=list)
+    reduce: Schedule | None = None
+    reduces: int = 0
+    logits: list[Schedule] = field(default_factory=list)
+    sends: list[Work] = field(default_factory=list)
