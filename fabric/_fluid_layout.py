@@ -1,100 +1,159 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Column numbers of the fluid engine's state arrays, shared by its kernels.
+"""The fluid engine's state as record arrays, shared by its kernels.
 
-State that is touched together lies together: one row per active flow (slot) or link.
+What is touched together lies together. Rates are wire bit/s, times ps, sizes wire bytes. Fields of
+work lists (marked ``*``) belong to no row in particular: they are columns that the kernels use as
+stacks and queues of up to that many entries.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-# Active flows, float64 columns of ``slot_f``.
-RATE: Final = 0  # wire bit/s now
-REMAINING: Final = 1  # wire bytes left at time UPDATED
-WEIGHT: Final = 2
-CAP: Final = 3  # highest rate in bit/s (inf: none)
-LEVEL: Final = 4  # RATE / WEIGHT: the fair-share level the flow is frozen at
-OLD_RATE: Final = 5  # RATE before this instant's solve
-SLOT_F: Final = 6
+import numpy as np
 
-# Active flows, int64 columns of ``slot_i``.
-NODE: Final = 0
-UPDATED: Final = 1  # ps
-FINISH: Final = 2  # ps; FOREVER while the rate is 0
-HEAP_AT: Final = 3  # place in the finish heap
-BOTTLENECK: Final = 4  # link that limits it; AT_CAP; NOWHERE before its first solve
-STAMP: Final = 5  # round in which it was last re-solved
-FROZEN: Final = 6  # fill in which it was last frozen
-PATH: Final = 7
-SAVED: Final = 8  # instant in which OLD_RATE was taken
-SLOT_I: Final = 9
+__all__ = ["GROUP", "HOP", "LINK", "LIST", "NODE", "PATH", "RUN", "SLOT", "records"]
 
-AT_CAP: Final = -1
-NOWHERE: Final = -2
+AT_CAP: Final = -1  # a flow's bottleneck is its cap
+NOWHERE: Final = -2  # a flow that was not solved for yet
 FOREVER: Final = 2**62
 NO_TIMER: Final = -1
 OPEN: Final = 8  # lists of timers that are open for more events (a power of two)
 SLOT_BITS: Final = 28  # bits of a slot number beside a node number in one int64
 
-# Links, float64 columns of ``link_f``.
-CAPACITY: Final = 0  # wire bit/s
-USABLE: Final = 1  # CAPACITY less the acknowledgements of the reverse direction
-RESIDUAL: Final = 2
-UNFROZEN: Final = 3  # sum of weight x share of flows not yet frozen
-FILL: Final = 4  # level at which the current solve froze flows here (inf: none)
-LOAD: Final = 5  # data bit/s after the last solve
-ACKED: Final = 6  # the LOAD that the other direction's USABLE reckons with
-ACK_SHARE: Final = 7  # reverse bits per data bit
-LINK_F: Final = 8
-
-# Links, int64 columns of ``link_i``.
-MEMBERS_AT: Final = 0  # start of the member list in the pool
-MEMBERS: Final = 1  # its length
-ROOM: Final = 2  # its capacity
-LISTED: Final = 3  # fill in which it was last listed
-COUNT: Final = 4  # flows not yet frozen
-TOUCHED: Final = 5  # round for which it was last touched
-LINK_I: Final = 6
-
-# Paths: float64 and int64 columns.
-PER_BYTE: Final = 0  # ps per byte of the first packet, for the links that store it
-FIRST: Final = 1  # largest first packet, wire bytes
-PATH_F: Final = 2
-LATENCY: Final = 0  # ps, without the first packet's part
-PATH_I: Final = 1
-
-# Groups (one per executed schedule or sent flow): int64 and float64 columns.
-LEFT: Final = 0  # nodes that have not completed; negative: cancelled
-BASE: Final = 1  # first node
-ENDED: Final = 2  # ps
-GROUP_I: Final = 3
-G_WEIGHT: Final = 0
-G_CAP: Final = 1
-GROUP_F: Final = 2
-
-# Scalars.
-NOW: Final = 0
-TIMERS: Final = 1  # lists in the timer heap
-ACTIVE: Final = 2  # flows in the finish heap
-FREE: Final = 3  # free slots on the stack
-SLOTS_USED: Final = 4  # slots ever used
-POOL_USED: Final = 5
-EPOCH: Final = 6
-ARRIVALS: Final = 7
-ARRIVED: Final = 8  # arrivals already placed (a call may stop for memory in between)
-TOUCHES: Final = 9
-DONE: Final = 10
-PLACING: Final = 11  # 1 while stopped between placing arrivals
-INSTANT: Final = 12
-SOLVES: Final = 13
-SOLVED_FLOWS: Final = 14
-CHANGED: Final = 15
-ACKS: Final = 16  # 1 where acknowledgements take capacity
-SCALARS: Final = 17
-
 # What a call of the event kernel returned.
 REACHED: Final = 0  # nothing more at or before the limit
-COMPLETED: Final = 1  # groups ended at NOW
+COMPLETED: Final = 1  # groups ended now
 IDLE: Final = 2  # nothing will ever happen
 NEED_SLOTS: Final = 3
 NEED_POOL: Final = 4
+
+#: An active flow.
+SLOT: Final = np.dtype(
+    [
+        ("rate", "f8"),
+        ("remaining", "f8"),  # at time ``updated``
+        ("weight", "f8"),
+        ("cap", "f8"),  # inf: none
+        ("level", "f8"),  # rate / weight: the fair-share level it is frozen at
+        ("old_rate", "f8"),  # before this instant's solve
+        ("updated", "i8"),
+        ("finish", "i8"),  # FOREVER while the rate is 0
+        ("node", "i8"),
+        ("stamp", "i8"),  # round in which it was last solved for
+        ("frozen", "i8"),  # fill in which it was last frozen
+        ("saved", "i8"),  # instant in which old_rate was taken
+        ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
+        ("path", "i4"),
+        ("heap_at", "i4"),  # place in the finish heap
+        ("heap", "i4"),  # * the finish heap, of slots
+        ("free", "i4"),  # * stack of unused slots
+        ("chosen", "i4"),  # * flows being solved for
+        ("changed", "i4"),  # * flows whose rate may have changed in this instant
+        ("arrived", "i4"),  # * flows that joined in this instant
+    ],
+    align=True,
+)
+
+#: Fields of `SLOT` that are work lists.
+WORK_LISTS: Final = ("heap", "free", "chosen", "changed", "arrived")
+
+#: One direction of a cable.
+LINK: Final = np.dtype(
+    [
+        ("capacity", "f8"),
+        ("usable", "f8"),  # capacity less the acknowledgements of the other direction
+        ("residual", "f8"),
+        ("unfrozen", "f8"),  # sum of weight x share over flows not yet frozen
+        ("filled_to", "f8"),  # level at which the current fill froze flows here (inf: none)
+        ("load", "f8"),  # data after the last solve
+        ("acked", "f8"),  # the load that the other direction's ``usable`` reckons with
+        ("ack_share", "f8"),  # acknowledgement bits per data bit
+        ("members_at", "i8"),  # where its member list starts in the pool
+        ("members", "i4"),
+        ("room", "i4"),
+        ("count", "i4"),  # flows not yet frozen
+        ("touched_list", "i4"),  # * links that lost or gained a flow, or changed
+        ("listed_list", "i4"),  # * links of the flows being solved for
+        ("listed", "i8"),  # fill in which it was last listed
+        ("touched", "i8"),  # instant in which it was last touched
+        ("heap_key", "f8"),  # * heap of levels
+        ("heap_id", "i8"),  # *
+    ],
+    align=True,
+)
+
+#: A node of a schedule that is under way.
+NODE: Final = np.dtype(
+    [
+        ("wire", "i8"),
+        ("delay", "i8"),
+        ("next", "i8"),  # next event in the same list of timers
+        ("path", "i4"),  # -1: crosses no link
+        ("group", "i4"),
+        ("deps", "i4"),  # predecessors that have not completed; -1: itself completed
+        ("succ", "i4"),  # first successor
+        ("n_succ", "i4"),
+        ("arrival", "i4"),  # * nodes whose flows start in this instant
+    ],
+    align=True,
+)
+
+#: A schedule or a flow that is under way.
+GROUP: Final = np.dtype(
+    [
+        ("left", "i8"),  # nodes that have not completed; negative: cancelled
+        ("first_node", "i8"),  # first node
+        ("weight", "f8"),
+        ("cap", "f8"),
+        ("done", "i8"),  # * groups that ended in this instant
+    ],
+    align=True,
+)
+
+#: A path: where its hops are, and its latency after the last bit left the narrowest link.
+PATH: Final = np.dtype(
+    [
+        ("hops", "i8"),
+        ("hops_end", "i8"),
+        ("latency", "i8"),  # without the first packet's part
+        ("per_byte", "f8"),  # ps per byte of the first packet, for the links that store it
+        ("first", "f8"),  # largest first packet
+    ],
+    align=True,
+)
+
+#: A limiting link of a path, and the share of a wire bit that it carries.
+HOP: Final = np.dtype([("share", "f8"), ("link", "i4")], align=True)
+
+#: A list of node events at one time; an entry of the timer heap or an open list.
+LIST: Final = np.dtype([("time", "i8"), ("head", "i8")], align=True)
+
+#: Counters of the whole simulation.
+RUN: Final = np.dtype(
+    [
+        ("now", "i8"),
+        ("timers", "i8"),  # lists in the timer heap
+        ("active", "i8"),  # flows in the finish heap
+        ("free", "i8"),
+        ("slots_used", "i8"),  # slots ever used
+        ("pool_used", "i8"),
+        ("epoch", "i8"),  # numbers rounds and fills
+        ("instant", "i8"),
+        ("arrivals", "i8"),
+        ("arrived", "i8"),
+        ("touches", "i8"),
+        ("changes", "i8"),
+        ("done", "i8"),
+        ("placing", "i8"),  # 1 while stopped between placing arrivals
+        ("acks", "i8"),  # 1 where acknowledgements take capacity
+        ("solves", "i8"),
+        ("solved_flows", "i8"),
+    ],
+    align=True,
+)
+
+
+def records(dtype: np.dtype[Any], rows: int) -> Any:
+    """Return ``rows`` uninitialised records, with their fields as attributes."""
+    return np.empty(rows, dtype).view(np.recarray)

@@ -44,6 +44,7 @@ class AnalyticEngine(JobEngine):
         return takes
 
     def cancel(self, flow: Flow) -> None:
+        """Stop a flow; its event fails."""
         for entry in self._queue:
             job = entry[2]
             if job.flow is flow:
@@ -54,23 +55,29 @@ class AnalyticEngine(JobEngine):
         raise InputError(f"flow '{flow.id}' is not under way")
 
     def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
-        raise InputError("the analytic engine has no link changes during a run",
-                         expected="engine: fluid")
+        """Refuse: nothing here depends on time."""
+        raise InputError(
+            "the analytic engine has no link changes during a run", expected="engine: fluid"
+        )
 
     @property
     def busy(self) -> bool:
+        """Whether anything has started that has not ended."""
         return bool(self._queue)
 
     def advance(self, limit_ps: int | None) -> int | None:
+        """Run to the first completions at or before ``limit_ps``."""
         if not self._queue or (limit_ps is not None and self._queue[0][0] > limit_ps):
             return None
         return self._queue[0][0]
 
     def deliver(self) -> None:
+        """Fire the events of the completions that `advance` reached."""
         now = self._queue[0][0]
         while self._queue and self._queue[0][0] == now:
             job = heapq.heappop(self._queue)[2]
             self._finish(job, end_ps=now)
 
     def waiting(self) -> list[str]:
+        """Say nothing: everything ends here."""
         return []

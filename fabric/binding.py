@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric.critical_path import longest_path_ps
+from railweave.fabric._accounting import bytes_by_path, longest_chain, paths_of_pairs
 from railweave.fabric.network import Framing
 from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
 
@@ -23,6 +23,8 @@ __all__ = ["Binder", "BoundSchedule", "Usage", "link_bytes", "split_over_qps"]
 
 
 _REMEMBERED = 512  # rank lists whose paths are kept
+_TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
+_NONE = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,57 +70,49 @@ class BoundSchedule:
 
     def usage_of(self, share: NDArray[np.float64] | None) -> Usage:
         """Bytes per path of a part of a run: ``share`` float64 (nodes,) done of each node."""
-        moving = np.flatnonzero(self.path >= 0)
-        path, size = self.path[moving], self.schedule.size_bytes[moving]
-        settings, wire = self.table.settings, self.wire_bytes[moving]
-        acks = np.zeros(len(moving), np.int64)
-        if settings.ack_every:
-            packets = np.maximum(1, -(-size // settings.mtu_bytes))
-            per_ack = np.array([settings.ack_wire_bytes(kind) for kind in Framing], np.int64)
-            acks = -(-packets // settings.ack_every) * per_ack[self.table.framing[path]]
-        used = np.flatnonzero(np.bincount(path, minlength=1))
-        row = np.zeros(len(self.table), np.int64)
-        row[used] = np.arange(len(used))
-        columns = np.zeros((3, len(used)), np.int64)
-        for column, values in zip(columns, (wire, size, acks), strict=True):
-            if share is not None:
-                values = (values * share[moving]).astype(np.int64)
-            np.add.at(column, row[path], values)
-        return Usage(used.astype(np.int32), *columns)
+        table, settings = self.table, self.table.settings
+        per_ack = np.array([settings.ack_wire_bytes(kind) for kind in Framing], np.int64)
+        moved = np.zeros((len(table), 3), np.int64)
+        bytes_by_path(
+            self.path,
+            self.wire_bytes,
+            self.schedule.size_bytes,
+            np.empty(0) if share is None else share,
+            table.framing,
+            per_ack,
+            settings.mtu_bytes,
+            settings.ack_every,
+            moved,
+        )
+        used = np.unique(self.path) if self.n_nodes <= len(table) else self._used_paths
+        used = used[used >= 0]
+        return Usage(used.astype(np.int32), *np.ascontiguousarray(moved[used].T))
+
+    @cached_property
+    def _used_paths(self) -> NDArray[np.int64]:
+        return np.flatnonzero(np.bincount(self.path[self.path >= 0], minlength=1))
 
     @cached_property
     def links(self) -> NDArray[np.int32]:
         """Links that can limit or be limited by this schedule, int32, unique, sorted."""
         table = self.table
-        _, at = expand_rows(table.solve_ptr, self.usage.path)
+        routes = table.routes[self.usage.path]
         used = np.zeros(table.fabric.n_links, np.bool_)
-        used[table.solve_link[at]] = True
+        used[table.hops.link[expand_spans(routes.hops, routes.hops_end)]] = True
         if table.settings.ack_every:
             used |= used.reshape(-1, 2)[:, ::-1].reshape(-1)
         return np.flatnonzero(used).astype(np.int32)
-
-    @cached_property
-    def transfer_bounds_ps(self) -> NDArray[np.int64]:
-        """Time of each node alone on an empty fabric, without its start delay, int64 (nodes,)."""
-        out = np.zeros(self.n_nodes, np.int64)
-        moving = np.flatnonzero(self.path >= 0)
-        out[moving] = self.table.bound_ps(
-            self.path[moving], self.wire_bytes[moving], self.schedule.size_bytes[moving]
-        )
-        return out
 
     @cached_property
     def chain_ps(self) -> int:
         """Time of the longest chain of nodes of one run, alone on an empty fabric."""
         plan = self.schedule
         return int(
-            longest_path_ps(
-                self.transfer_bounds_ps + plan.delay_ps,
-                plan.n_deps.copy(),
-                plan.succ_ptr,
-                plan.succ,
+            longest_chain(
+                self.path, self.wire_bytes, plan.size_bytes, plan.delay_ps, self.table.cost,
+                plan.n_deps.copy(), plan.succ_ptr, plan.succ,
             )
-        )
+        )  # fmt: skip
 
     @cached_property
     def bound_ps(self) -> int:
@@ -134,26 +128,28 @@ class BoundSchedule:
         return int(np.floor(busy.max() * (1 - 1e-15))) if len(busy) else 0
 
 
-def expand_rows(
-    ptr: NDArray[np.int64], rows: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ``(owner, at)`` of every entry of some CSR rows: which row of ``rows``, and where."""
-    lengths = ptr[rows.astype(np.int64) + 1] - ptr[rows]
-    owner = np.repeat(np.arange(len(rows)), lengths)
+def expand_spans(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers ``start[0]..end[0] - 1``, then ``start[1]..end[1] - 1``, and so on.
+
+    Examples
+    --------
+    >>> expand_spans(np.array([4, 0]), np.array([6, 3])).tolist()
+    [4, 5, 0, 1, 2]
+    """
+    lengths = end - start
     skipped = np.cumsum(lengths) - lengths
-    return owner, np.arange(lengths.sum()) - (skipped - ptr[rows])[owner]
+    return np.asarray(np.arange(lengths.sum()) - np.repeat(skipped - start, lengths), np.int64)
 
 
-def link_bytes(
-    table: PathTable, usage: Usage
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def link_bytes(table: PathTable, usage: Usage) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return data bytes and ACK bytes on each link, two int64 arrays of shape (links,).
 
     Links inside a host carry payload, network links wire bytes; acknowledgements cross the other
     direction of each network link. A path sprayed over several links puts its share on each.
     """
     fabric = table.fabric
-    owner, at = expand_rows(table.ptr, usage.path)
+    start, end = table.ptr[usage.path], table.ptr[usage.path.astype(np.int64) + 1]
+    owner, at = np.repeat(np.arange(len(start)), end - start), expand_spans(start, end)
     link, share = table.link[at], table.share[at]
     network = fabric.link_network[link]
     size = np.where(network, usage.wire_bytes[owner], usage.payload_bytes[owner])
@@ -251,10 +247,9 @@ class Binder:
         if self.qps > 1 and self.split:
             schedule, qp = split_over_qps(schedule, self.qps)
         path = self._paths(schedule, ranks, qp)
-        wire = np.where(path >= 0, schedule.size_bytes, 0)
-        moving = np.flatnonzero(path >= 0)
-        wire[moving] = self.table.wire_bytes(path[moving], schedule.size_bytes[moving])
-        return BoundSchedule(schedule, self.table, path, wire)
+        return BoundSchedule(
+            schedule, self.table, path, self.table.wire_bytes(path, schedule.size_bytes)
+        )
 
     def _paths(
         self, schedule: Schedule, ranks: NDArray[np.int32], qp: NDArray[np.int32] | None
@@ -264,46 +259,56 @@ class Binder:
         known = self._pairs.get(key)
         if known is not None and known[0] is schedule.src:
             return known[1]
-        path = np.full(len(schedule), -1, np.int32)
-        moving = np.flatnonzero(
-            (schedule.kind == NodeKind.TRANSFER) & (schedule.src != schedule.dst)
-        )
-        code = schedule.src[moving].astype(np.int64) * schedule.n_ranks + schedule.dst[moving]
-        code = code * self.qps + (qp[moving] if qp is not None else self._turn(code))
-        pairs, inverse = _unique(code, schedule.n_ranks**2 * self.qps)
-        pair, number = np.divmod(pairs, self.qps)
-        src, dst = np.divmod(pair, schedule.n_ranks)
-        found = self.routing.routes(
-            ranks[src].astype(np.int32), ranks[dst].astype(np.int32), number.astype(np.int32)
-        )
-        path[moving] = self.table.intern(found)[inverse]
+        turns = self._turns(schedule) if qp is None and self.qps > 1 else qp
+        path = self._look_up(schedule, ranks, _NONE if turns is None else turns)
         if len(self._pairs) >= _REMEMBERED:
             del self._pairs[next(iter(self._pairs))]
         self._pairs[key] = (schedule.src, path)
         return path
 
-    def _turn(self, code: NDArray[np.int64]) -> NDArray[np.int64]:
-        """QP of each message when a pair's messages take its QPs in turn."""
-        turn = np.zeros(len(code), np.int64)
-        if self.qps > 1:
-            order = np.argsort(code, kind="stable")
-            ordered = code[order]
-            start = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-            run = np.diff(np.concatenate((start, [len(code)])))
-            turn[order] = (np.arange(len(code)) - np.repeat(start, run)) % self.qps
+    def _look_up(
+        self, schedule: Schedule, ranks: NDArray[np.int32], qp: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """Route each pair of ranks in use once, and give every transfer its path."""
+        n, qps = schedule.n_ranks, self.qps
+        path = np.empty(len(schedule), np.int32)
+        ends = (schedule.kind, schedule.src, schedule.dst, qp)
+        if n * n * qps <= _TABLE:
+            table = np.full(n * n * qps, -1, np.int32)
+            paths_of_pairs(*ends, n, qps, table, _NONE)
+            codes = np.flatnonzero(table == 0)
+            table[codes] = self._routed(codes, n, ranks)
+            paths_of_pairs(*ends, n, qps, table, path)
+            return path
+        code = _codes(schedule, qp, qps)
+        codes, inverse = np.unique(code, return_inverse=True)
+        numbers = np.full(len(codes), -1, np.int32)
+        numbers[codes >= 0] = self._routed(codes[codes >= 0], n, ranks)
+        return numbers[inverse]
+
+    def _routed(
+        self, codes: NDArray[np.int64], n: int, ranks: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """Path numbers of coded pairs."""
+        pair, qp = np.divmod(codes, self.qps)
+        src, dst = np.divmod(pair, n)
+        return self.table.intern(self.routing.routes(ranks[src], ranks[dst], qp.astype(np.int32)))
+
+    def _turns(self, schedule: Schedule) -> NDArray[np.int32]:
+        """QP of each message when a pair's messages take its QPs in turn, int32 (nodes,)."""
+        code = _codes(schedule, _NONE, 1)
+        order = np.argsort(code, kind="stable")
+        ordered = code[order]
+        start = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        run = np.diff(np.concatenate((start, [len(code)])))
+        turn = np.empty(len(code), np.int32)
+        turn[order] = (np.arange(len(code)) - np.repeat(start, run)) % self.qps
         return turn
 
 
-def _unique(
-    code: NDArray[np.int64], limit: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Like ``np.unique(code, return_inverse=True)``, by table where codes are below 2**25."""
-    if limit > 2**25:
-        values, inverse = np.unique(code, return_inverse=True)
-        return values, inverse
-    seen = np.zeros(limit, np.bool_)
-    seen[code] = True
-    values = np.flatnonzero(seen)
-    row = np.zeros(limit, np.int64)
-    row[values] = np.arange(len(values))
-    return values, row[code]
+def _codes(schedule: Schedule, qp: NDArray[np.int32], qps: int) -> NDArray[np.int64]:
+    """Code of each transfer's pair and queue pair as in `paths_of_pairs`; -1 where none."""
+    code = schedule.src.astype(np.int64) * schedule.n_ranks + schedule.dst
+    code = code * qps + (qp if len(qp) else 0)
+    moving = (schedule.kind == NodeKind.TRANSFER) & (schedule.src != schedule.dst)
+    return np.where(moving, code, -1)

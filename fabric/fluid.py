@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric import _fluid_layout as col
+from railweave.fabric._fluid_layout import FOREVER
 from railweave.fabric.engine import Capabilities
 from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fluid_state import FluidState
@@ -91,9 +91,7 @@ class FluidEngine(JobEngine):
         flow = job.flow
         parts = len(job.bound.path)
         cap = np.inf if flow.cap_bps is None else flow.cap_bps / parts
-        return self.state.add(
-            job.bound, at_ps=int(self.env.now), weight=flow.weight, cap_bps=cap
-        )
+        return self.state.add(job.bound, at_ps=int(self.env.now), weight=flow.weight, cap_bps=cap)
 
     def _run(self, job: Job, group: int) -> None:
         self._jobs[group] = job
@@ -140,6 +138,7 @@ class FluidEngine(JobEngine):
 
     # ------------------------------------------------------------------ changing
     def cancel(self, flow: Flow) -> None:
+        """Stop a flow; its event fails."""
         for group, job in self._jobs.items():
             if job.flow is flow:
                 self.state.cancel(group)
@@ -149,6 +148,7 @@ class FluidEngine(JobEngine):
         raise InputError(f"flow '{flow.id}' is not under way")
 
     def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
+        """Change one direction of a cable from now on."""
         fabric = self.fabric
         now_up = bool(fabric.link_up[link]) if up is None else up
         rate = int(fabric.link_rate_bps[link]) if rate_bps is None else rate_bps
@@ -166,11 +166,13 @@ class FluidEngine(JobEngine):
     # ------------------------------------------------------------------ time
     @property
     def busy(self) -> bool:
+        """Whether anything has started that has not ended."""
         return bool(self._jobs or self._ends)
 
     def advance(self, limit_ps: int | None) -> int | None:
-        limit = col.FOREVER - 1 if limit_ps is None else limit_ps
-        known_end = self._ends[0][0] if self._ends else col.FOREVER
+        """Run to the first completions at or before ``limit_ps``."""
+        limit = FOREVER - 1 if limit_ps is None else limit_ps
+        known_end = self._ends[0][0] if self._ends else FOREVER
         groups = self.state.advance(min(limit, known_end)) if self._jobs else []
         if groups:
             self._reached = (self.state.now_ps, groups)
@@ -181,6 +183,7 @@ class FluidEngine(JobEngine):
         return self._reached[0]
 
     def deliver(self) -> None:
+        """Fire the events of the completions that `advance` reached."""
         now, groups = self._reached
         for group in groups:
             job = self._jobs[group]
@@ -213,14 +216,14 @@ class FluidEngine(JobEngine):
         return parts
 
     def waiting(self) -> list[str]:
+        """Say what has started and cannot end."""
         lines = []
         for group, job in self._jobs.items():
+            base = int(self.state.groups[group].first_node)
             for slot in self.state.slots_of(group):
-                if self.state.slot_f[slot, col.RATE] > 0:
-                    continue
-                link = int(self.state.slot_i[slot, col.BOTTLENECK])
-                node = int(self.state.slot_i[slot, col.NODE] - self.state.group_i[group, col.BASE])
-                lines.append(self._stalled(job, node, link))
+                flow = self.state.slots[slot]
+                if flow.rate == 0:
+                    lines.append(self._stalled(job, int(flow.node) - base, int(flow.bottleneck)))
         return lines
 
     def _stalled(self, job: Job, node: int, link: int) -> str:

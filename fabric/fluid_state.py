@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from railweave.fabric import _fluid_layout as col
-from railweave.fabric._fluid_kernel import (
-    advance,
-    drop_finish,
-    leave_links,
-    push_finish,
-    start_nodes,
-    start_timer,
-)
+from railweave.fabric import _fluid_layout as lay
+from railweave.fabric._fluid_events import drop_finish, push_finish, start_nodes, start_timer
+from railweave.fabric._fluid_kernel import advance, leave_links, write_nodes
+from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
 
 if TYPE_CHECKING:
@@ -25,15 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FluidState", "SolvePaths"]
 
-_NODE_ARRAYS = ("node_path", "node_wire", "node_delay", "node_deps", "node_group")
-_EVENT_ARRAYS = ("timer_time", "timer_head", "timer_next", "arrivals")
 
-
-def _grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
+def _grown(array: Any, rows: int) -> Any:
     """Return ``array`` with room for ``rows`` rows; new rows are not initialised."""
     if len(array) >= rows:
         return array
     more = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
+    if isinstance(array, np.recarray):
+        more = more.view(np.recarray)
     more[: len(array)] = array
     return more
 
@@ -41,11 +35,8 @@ def _grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
 class SolvePaths(Protocol):
     """What a simulation reads of a table of paths (see `railweave.fabric.paths.PathTable`)."""
 
-    solve_ptr: NDArray[np.int64]
-    solve_link: NDArray[np.int32]
-    solve_share: NDArray[np.float64]
-    cost_f: NDArray[np.float64]
-    cost_i: NDArray[np.int64]
+    routes: Any  # PATH records
+    hops: Any  # HOP records
     longest: int
 
 
@@ -70,42 +61,28 @@ class FluidState:
         ack_share: NDArray[np.float64],
         paths: SolvePaths,
     ) -> None:
-        links = len(capacity_bps)
+        n_links = len(capacity_bps)
         self.paths = paths
-        self.link_f = np.zeros((links, col.LINK_F), np.float64)
-        self.link_f[:, col.CAPACITY] = capacity_bps
-        self.link_f[:, col.USABLE] = capacity_bps
-        self.link_f[:, col.ACK_SHARE] = ack_share
-        self.link_i = np.zeros((links, col.LINK_I), np.int64)
-        self.link_i[:, col.TOUCHED] = -1
-        self.touched = np.empty(links, np.int32)
-        self.listed = np.empty(links, np.int32)
-        self.pool = np.empty(max(64, 4 * links), np.int64)
-        self.scalars = np.zeros(col.SCALARS, np.int64)
-        self.scalars[col.ACKS] = int(ack_share.any())
-        self.slot_f = np.empty((0, col.SLOT_F), np.float64)
-        self.slot_i = np.empty((0, col.SLOT_I), np.int64)
+        self.n_links = n_links
+        self.runs = np.zeros(1, lay.RUN).view(np.recarray)
+        self.run = self.runs[0]
+        self.run.acks = int(ack_share.any())
+        self.links = np.zeros(n_links, lay.LINK).view(np.recarray)
+        self.links.capacity = capacity_bps
+        self.links.usable = capacity_bps
+        self.links.ack_share = ack_share
+        self.links.touched = -1
+        self.pool = np.empty(max(64, 4 * n_links), np.int64)
+        self.slots = records(lay.SLOT, 0)
         self.place = np.empty((0, 1), np.int32)
-        self.finish = np.empty(0, np.int32)
-        self.free = np.empty(0, np.int32)
-        self.arrived = np.empty(0, np.int64)
-        self._add_slots(64)
-        self.node_path = np.empty(0, np.int32)
-        self.node_wire = np.empty(0, np.int64)
-        self.node_delay = np.empty(0, np.int64)
-        self.node_deps = np.empty(0, np.int32)
-        self.node_group = np.empty(0, np.int32)
-        self.succ_ptr = np.empty(1, np.int64)
+        self.nodes = records(lay.NODE, 0)
         self.succ = np.empty(0, np.int32)
-        self.timer_time = np.empty(0, np.int64)
-        self.timer_head = np.empty(0, np.int64)
-        self.timer_next = np.empty(0, np.int64)
-        self.open_time = np.full(col.OPEN, col.FOREVER, np.int64)
-        self.open_head = np.empty(col.OPEN, np.int64)
-        self.arrivals = np.empty(0, np.int32)
-        self.group_i = np.empty((16, col.GROUP_I), np.int64)
-        self.group_f = np.empty((16, col.GROUP_F), np.float64)
-        self.done = np.empty(16, np.int64)
+        self.groups = records(lay.GROUP, 16)
+        self.timers = records(lay.LIST, 0)
+        self.opened = records(lay.LIST, lay.OPEN)
+        self.opened.time = lay.FOREVER
+        self.order = np.empty(0, np.int64)
+        self._add_slots(64)
         self._nodes_used = 0
         self._edges_used = 0
         self._groups_used = 0
@@ -114,19 +91,14 @@ class FluidState:
         self._blocks: dict[int, tuple[int, int, int, int]] = {}
 
     def _add_slots(self, rows: int) -> None:
-        """Make room for ``rows`` active flows."""
-        old = len(self.slot_f)
-        for name in ("slot_f", "slot_i", "finish", "free", "place"):
-            setattr(self, name, _grown(getattr(self, name), rows))
-        self.slot_i[old:, (col.STAMP, col.FROZEN)] = 0
-        self.slot_i[old:, col.SAVED] = -1
-        rows = len(self.slot_f)
-        self.arrived = _grown(self.arrived, rows)
-        self.leaving = np.empty(rows, np.int64)
-        self.chosen = np.empty(rows, np.int64)
-        self.changed = np.empty(rows, np.int64)
-        self.heap_key = np.empty(rows + len(self.link_f), np.float64)
-        self.heap_id = np.empty(rows + len(self.link_f), np.int64)
+        """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
+        old = len(self.slots)
+        self.slots = _grown(self.slots, rows)
+        self.place = _grown(self.place, rows)
+        self.slots.stamp[old:] = 0
+        self.slots.frozen[old:] = 0
+        self.slots.saved[old:] = -1
+        self.links = _grown(self.links, self.n_links + len(self.slots))
 
     def _new_block(self, nodes: int, edges: int) -> tuple[int, int, int]:
         """Find room for a block; return its group, first node and first edge."""
@@ -135,45 +107,49 @@ class FluidState:
             return freed.pop()
         group, base, edge = self._groups_used, self._nodes_used, self._edges_used
         self._groups_used += 1
-        self._nodes_used += nodes + 1  # offsets need one entry more than there are nodes
+        self._nodes_used += nodes
         self._edges_used += edges
-        for name in _NODE_ARRAYS + _EVENT_ARRAYS:
-            setattr(self, name, _grown(getattr(self, name), self._nodes_used))
-        self.succ_ptr = _grown(self.succ_ptr, self._nodes_used + 1)
+        self.nodes = _grown(self.nodes, self._nodes_used)
+        self.timers = _grown(self.timers, self._nodes_used)
+        self.order = _grown(self.order, self._nodes_used)
         self.succ = _grown(self.succ, self._edges_used)
-        self.group_i = _grown(self.group_i, self._groups_used)
-        self.group_f = _grown(self.group_f, self._groups_used)
-        self.done = _grown(self.done, self._groups_used)
+        self.groups = _grown(self.groups, self._groups_used)
         return group, base, edge
 
     @property
     def now_ps(self) -> int:
         """Time of the last event."""
-        return int(self.scalars[col.NOW])
+        return int(self.run.now)
 
     @property
     def solves(self) -> tuple[int, int]:
         """How often rates were solved for, and how many flows in all."""
-        return int(self.scalars[col.SOLVES]), int(self.scalars[col.SOLVED_FLOWS])
+        return int(self.run.solves), int(self.run.solved_flows)
 
     def _write(
         self, bound: BoundSchedule, weight: float = 1.0, cap_bps: float = np.inf
     ) -> tuple[int, int]:
         """Write a schedule's nodes into a block; return its group and first node."""
-        plan, nodes, edges = bound.schedule, bound.n_nodes, len(bound.schedule.succ)
-        group, base, edge = self._new_block(nodes, edges)
-        end = base + nodes
-        self.node_path[base:end] = bound.path
-        self.node_wire[base:end] = bound.wire_bytes
-        self.node_delay[base:end] = plan.delay_ps
-        self.node_group[base:end] = group
-        self.succ_ptr[base : end + 1] = plan.succ_ptr
-        self.succ_ptr[base : end + 1] += edge
+        plan, n, edges = bound.schedule, bound.n_nodes, len(bound.schedule.succ)
+        group, base, edge = self._new_block(n, edges)
+        write_nodes(
+            self.nodes,
+            base,
+            bound.path,
+            bound.wire_bytes,
+            plan.delay_ps,
+            plan.succ_ptr,
+            edge,
+            group,
+        )
         self.succ[edge : edge + edges] = plan.succ
-        self.group_i[group, col.BASE] = base
-        self.group_f[group] = (weight, cap_bps)
-        self._blocks[group] = (nodes, edges, base, edge)
-        self._widen_places()
+        own = self.groups[group]
+        own.first_node, own.weight, own.cap = base, weight, cap_bps
+        self._blocks[group] = (n, edges, base, edge)
+        if self.paths.longest > self.place.shape[1]:
+            wider = np.zeros((len(self.place), self.paths.longest), np.int32)
+            wider[:, : self.place.shape[1]] = self.place
+            self.place = wider
         return group, base
 
     def add(
@@ -184,23 +160,12 @@ class FluidState:
         self.restart(group, bound, at_ps=at_ps)
         return group
 
-    def _widen_places(self) -> None:
-        """Let a slot remember its place on each link of the longest path."""
-        longest = self.paths.longest
-        if longest > self.place.shape[1]:
-            wider = np.zeros((len(self.place), longest), np.int32)
-            wider[:, : self.place.shape[1]] = self.place
-            self.place = wider
-
     def restart(self, group: int, bound: BoundSchedule, *, at_ps: int) -> None:
         """Let a group that has ended (or not begun) run from its first nodes on."""
-        base = int(self.group_i[group, col.BASE])
-        self.group_i[group, col.LEFT] = bound.n_nodes
-        self.node_deps[base : base + bound.n_nodes] = bound.schedule.n_deps
-        start_nodes(
-            base, bound.roots, bound.schedule.delay_ps, at_ps, self.timer_time, self.timer_head,
-            self.timer_next, self.open_time, self.open_head, self.scalars,
-        )
+        base = int(self.groups[group].first_node)
+        self.groups[group].left = bound.n_nodes
+        self.nodes.deps[base : base + bound.n_nodes] = bound.schedule.n_deps
+        start_nodes(self.run, self.nodes, self.timers, self.opened, base, bound.roots, at_ps)
 
     def release(self, group: int) -> None:
         """Give back the nodes of a group that has ended."""
@@ -209,48 +174,48 @@ class FluidState:
 
     def cancel(self, group: int) -> None:
         """Stop a group: its flows leave their links and its events come to nothing."""
-        self.group_i[group, col.LEFT] = -1
+        self.groups[group].left = -1
         for slot in self.slots_of(group):
-            drop_finish(slot, self.finish, self.slot_i, self.scalars)
+            drop_finish(self.run, self.slots, slot)
             leave_links(
-                slot, self.free, self.touched, self.slot_i, self.place, self.link_i, self.pool,
-                self.paths.solve_ptr, self.paths.solve_link, self.scalars,
-            )
+                self.run, self.slots, self.place, self.links, self.pool, self.paths.routes,
+                self.paths.hops, slot,
+            )  # fmt: skip
 
     def slots_of(self, group: int) -> list[int]:
         """Slots of a group's active flows, in node order."""
-        active = self.finish[: self.scalars[col.ACTIVE]]
-        own = active[self.node_group[self.slot_i[active, col.NODE]] == group]
-        return [int(s) for s in own[np.argsort(self.slot_i[own, col.NODE])]]
+        active = self.slots.heap[: self.run.active]
+        own = active[self.nodes.group[self.slots.node[active]] == group]
+        return [int(s) for s in own[np.argsort(self.slots.node[own])]]
 
     def moved(self, group: int, bound: BoundSchedule, *, now_ps: int) -> Usage:
-        """What a group under way has put on each path so far in its present run."""
-        base = int(self.group_i[group, col.BASE])
-        share = (self.node_deps[base : base + bound.n_nodes] == -1).astype(np.float64)
+        """Return what a group under way has put on each path in its present run."""
+        base = int(self.groups[group].first_node)
+        share = (self.nodes.deps[base : base + bound.n_nodes] == -1).astype(np.float64)
         for slot in self.slots_of(group):
-            node = int(self.slot_i[slot, col.NODE]) - base
-            passed = now_ps - int(self.slot_i[slot, col.UPDATED])
-            left = self.slot_f[slot, col.REMAINING] - self.slot_f[slot, col.RATE] * passed / 8e12
+            flow = self.slots[slot]
+            node = int(flow.node) - base
+            left = flow.remaining - flow.rate * (now_ps - int(flow.updated)) / 8e12
             share[node] = 1.0 - max(left, 0.0) / max(int(bound.wire_bytes[node]), 1)
         return bound.usage_of(share)
 
     def set_capacity(self, link: int, capacity_bps: float) -> None:
         """Change what a link carries from now on."""
-        self.link_f[link, col.USABLE] += capacity_bps - self.link_f[link, col.CAPACITY]
-        self.link_f[link, col.CAPACITY] = capacity_bps
-        touch_link(link, self.touched, self.link_i, self.scalars)
+        row = self.links[link]
+        row.usable += capacity_bps - row.capacity
+        row.capacity = capacity_bps
+        touch_link(self.run, self.links, link)
 
     def _pending(self) -> list[tuple[int, int]]:
         """Every scheduled node event as (time, code), in no order."""
-        lists = [(int(t), int(h)) for t, h in zip(self.open_time, self.open_head, strict=True)
-                 if t < col.FOREVER]
-        waiting = int(self.scalars[col.TIMERS])
-        lists += [(int(self.timer_time[i]), int(self.timer_head[i])) for i in range(waiting)]
+        lists = [row for row in self.opened if row.time < lay.FOREVER]
+        lists += list(self.timers[: self.run.timers])
         events = []
-        for time, code in lists:
-            while code != col.NO_TIMER:
-                events.append((time, code))
-                code = int(self.timer_next[code >> 1])
+        for row in lists:
+            code = int(row.head)
+            while code != lay.NO_TIMER:
+                events.append((int(row.time), code))
+                code = int(self.nodes[code >> 1].next)
         return events
 
     def adopt(
@@ -277,45 +242,45 @@ class FluidState:
             When the other's time 0 was.
         """
         mine, base = self._write(bound)
-        their_base = int(other.group_i[group, col.BASE])
-        moved = 2 * (base - their_base)
-        self.group_i[mine, col.LEFT] = other.group_i[group, col.LEFT]
-        self.node_deps[base : base + bound.n_nodes] = other.node_deps[
+        their_base = int(other.groups[group].first_node)
+        self.groups[mine].left = other.groups[group].left
+        self.nodes.deps[base : base + bound.n_nodes] = other.nodes.deps[
             their_base : their_base + bound.n_nodes
         ]
+        shift = base - their_base
         for time, code in other._pending():
             start_timer(
-                time + offset_ps, code + moved, self.timer_time, self.timer_head,
-                self.timer_next, self.open_time, self.open_head, self.scalars,
+                self.run, self.nodes, self.timers, self.opened, time + offset_ps, code + 2 * shift
             )
         slot_here: dict[int, int] = {}
         for theirs in other.slots_of(group):
             slot = slot_here[theirs] = self._take_slot()
-            self.slot_f[slot] = other.slot_f[theirs]
-            row = self.slot_i[slot]
-            row[:] = other.slot_i[theirs]
-            row[[col.STAMP, col.FROZEN]] = 0
-            row[col.SAVED] = -1
-            row[col.NODE] += base - their_base
-            row[col.UPDATED] += offset_ps
-            if row[col.FINISH] < col.FOREVER:
-                row[col.FINISH] += offset_ps
-            row[col.PATH] = paths[row[col.PATH]]
-            if row[col.BOTTLENECK] >= 0:
-                row[col.BOTTLENECK] = links[row[col.BOTTLENECK]]
-            push_finish(slot, self.finish, self.slot_i, self.scalars)
+            keep = {name: self.slots[slot][name] for name in lay.WORK_LISTS}
+            self.slots[slot] = other.slots[theirs]
+            flow = self.slots[slot]
+            for name, value in keep.items():
+                flow[name] = value
+            flow.stamp, flow.frozen, flow.saved = 0, 0, -1
+            flow.node += shift
+            flow.updated += offset_ps
+            flow.path = paths[flow.path]
+            if flow.finish < lay.FOREVER:
+                flow.finish += offset_ps
+            if flow.bottleneck >= 0:
+                flow.bottleneck = links[flow.bottleneck]
+            push_finish(self.run, self.slots, slot)
         for theirs, link in enumerate(links):
             self._take_members(other, theirs, int(link), slot_here)
         return mine
 
     def _take_slot(self) -> int:
         """Return an unused slot."""
-        if self.scalars[col.FREE] > 0:
-            self.scalars[col.FREE] -= 1
-            return int(self.free[self.scalars[col.FREE]])
-        self.scalars[col.SLOTS_USED] += 1
-        used = int(self.scalars[col.SLOTS_USED])
-        if used > len(self.slot_f):
+        if self.run.free > 0:
+            self.run.free -= 1
+            return int(self.slots[self.run.free].free)
+        self.run.slots_used += 1
+        used = int(self.run.slots_used)
+        if used > len(self.slots):
             self._add_slots(used)
         return used - 1
 
@@ -323,21 +288,20 @@ class FluidState:
         self, other: FluidState, theirs: int, link: int, slot_here: dict[int, int]
     ) -> None:
         """Copy the member list and the load of one link, keeping the list's order."""
-        loads = [col.USABLE, col.LOAD, col.ACKED]
-        self.link_f[link, loads] = other.link_f[theirs, loads]
-        at, count = (int(other.link_i[theirs, c]) for c in (col.MEMBERS_AT, col.MEMBERS))
-        if count > self.link_i[link, col.ROOM]:
-            start = int(self.scalars[col.POOL_USED])
-            self.pool = _grown(self.pool, start + count)
-            self.link_i[link, [col.MEMBERS_AT, col.ROOM]] = (start, count)
-            self.scalars[col.POOL_USED] = start + count
-        to = int(self.link_i[link, col.MEMBERS_AT])
+        here, there = self.links[link], other.links[theirs]
+        here.usable, here.load, here.acked = there.usable, there.load, there.acked
+        count = int(there.members)
+        if count > here.room:
+            here.members_at = self.run.pool_used
+            here.room = count
+            self.run.pool_used += count
+            self.pool = _grown(self.pool, int(self.run.pool_used))
         for m in range(count):
-            entry = int(other.pool[at + m])
+            entry = int(other.pool[there.members_at + m])
             slot, hop = slot_here[entry >> 16], entry & 0xFFFF
-            self.pool[to + m] = slot << 16 | hop
+            self.pool[here.members_at + m] = slot << 16 | hop
             self.place[slot, hop] = m
-        self.link_i[link, col.MEMBERS] = count
+        here.members = count
 
     def advance(self, limit_ps: int) -> list[int]:
         """Run to the first completions at or before ``limit_ps``; return the groups that ended.
@@ -345,22 +309,16 @@ class FluidState:
         An empty list: nothing completes by then.
         """
         while True:
-            paths = self.paths
             code = advance(
-                limit_ps, self.arrivals, self.leaving, self.arrived, self.done, self.finish, self.free,
-                self.touched, self.chosen, self.listed, self.changed, self.node_path,
-                self.node_wire, self.node_delay, self.node_deps, self.node_group, self.succ_ptr,
-                self.succ, self.group_i, self.group_f, self.slot_f, self.slot_i, self.place,
-                self.link_f, self.link_i, self.pool, paths.solve_ptr, paths.solve_link,
-                paths.solve_share, paths.cost_f, paths.cost_i, self.timer_time, self.timer_head,
-                self.timer_next, self.open_time, self.open_head, self.heap_key, self.heap_id,
-                self.scalars,
-            )
-            if code == col.COMPLETED:
-                return sorted(int(g) for g in self.done[: self.scalars[col.DONE]])
-            if code == col.NEED_SLOTS:
-                self._add_slots(2 * len(self.slot_f))
-            elif code == col.NEED_POOL:
+                self.runs, self.nodes, self.succ, self.groups, self.slots, self.place,
+                self.links, self.pool, self.paths.routes, self.paths.hops, self.timers,
+                self.opened, self.order, limit_ps,
+            )  # fmt: skip
+            if code == lay.COMPLETED:
+                return sorted(int(g) for g in self.groups.done[: self.run.done])
+            if code == lay.NEED_SLOTS:
+                self._add_slots(2 * len(self.slots))
+            elif code == lay.NEED_POOL:
                 self.pool = _grown(self.pool, 2 * len(self.pool))
             else:
                 return []

@@ -155,7 +155,7 @@ class Fabric:
 
     @cached_property
     def link_network(self) -> NDArray[np.bool_]:
-        """bool (m,): whether frames cross the link (it is not NVLink or PCIe)."""
+        """Bool (m,): whether frames cross the link (it is not NVLink or PCIe)."""
         return self.link_model >= LinkModel.ROCE_LOSSLESS
 
     @cached_property

@@ -16,7 +16,7 @@ Kernel = TypeVar("Kernel", bound="Callable[..., Any]")
 
 
 def jit(
-    signature: str | list[str] | None = None, *, inline: bool = False
+    signature: str | list[str] | None = None, *, inline: bool = False, internal: bool = False
 ) -> Callable[[Kernel], Kernel]:
     """Return a decorator that compiles a function in nopython mode.
 
@@ -30,6 +30,8 @@ def jit(
         import. None: compiled at the first call.
     inline
         Let LLVM inline the function into its callers wherever it can; for small helpers.
+    internal
+        Only other kernels call the function, so it needs no entry from Python (saves compile time).
 
     Notes
     -----
@@ -50,6 +52,8 @@ def jit(
     options: dict[str, Any] = {"error_model": "numpy"}
     if inline:
         options["forceinline"] = True
+    if internal:
+        options["no_cpython_wrapper"] = options["no_cfunc_wrapper"] = True
 
     def compile_kernel(function: Kernel) -> Kernel:
         try:

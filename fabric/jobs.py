@@ -96,6 +96,7 @@ class JobEngine(Engine):
         """Start a job now."""
 
     def send(self, flow: Flow) -> simpy.Event:
+        """Start a flow now."""
         if flow.size_bytes < 0:
             raise InputError(f"flow '{flow.id}' has a negative size", expected="0B or more")
         if not flow.weight > 0:
@@ -109,6 +110,7 @@ class JobEngine(Engine):
     def execute(
         self, schedule: Schedule, ranks: Sequence[int], *, tag: str = "", repeat: int = 1
     ) -> simpy.Event:
+        """Start a schedule now."""
         if repeat < 1:
             raise InputError(f"a schedule cannot run {repeat} times", expected="1 or more")
         devices = np.asarray(ranks, np.int32)
@@ -125,6 +127,7 @@ class JobEngine(Engine):
         return job.event
 
     def bound_ps(self, schedule: Schedule, ranks: Sequence[int]) -> int:
+        """Return the least that one run of a schedule can take."""
         bound = self._bind(schedule, np.asarray(ranks, np.int32))
         if self.binder.split or self.binder.qps == 1:
             return bound.bound_ps
@@ -226,10 +229,11 @@ class JobEngine(Engine):
 
     # ------------------------------------------------------------------ results
     def _in_flight(self) -> list[tuple[Usage, int]]:
-        """What started work has moved so far, beyond what `_finish` counted."""
+        """Return what started work has moved beyond what `_finish` counted."""
         return []
 
     def counters(self) -> LinkCounters:
+        """Return what each link has carried up to now."""
         done = self._moved.copy()
         for usage, times in self._in_flight():
             self._count(usage, times)
@@ -240,7 +244,9 @@ class JobEngine(Engine):
         return LinkCounters(wire_bytes=wire, ack_bytes=acks)
 
     def records(self) -> Sequence[FlowRecord]:
+        """Return a record for each flow given to `send`."""
         return tuple(self._records)
 
     def collectives(self) -> Sequence[CollectiveRecord]:
+        """Return a record for each schedule that ended."""
         return tuple(self._collectives)

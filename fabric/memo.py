@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remembered spans: what a schedule takes while nobody else uses its links.
 
-The links that a schedule can use are copied into a simulation of their own, numbered in the order
-of the fabric, so that it computes bit for bit what the whole fabric would. Two placements that look
-alike there share one remembered span. When a foreign flow comes, the same small simulation is run up
-to that instant and its state moved into the whole one, which goes on from there.
+The links that a schedule can use are copied into a simulation of their own, numbered in the
+order of the fabric, so that it computes bit for bit what the whole fabric would. Two placements
+that look alike there share one remembered span. When a foreign flow comes, the same small
+simulation is run up to that instant and its state moved into the whole one, which goes on from
+there.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric import _fluid_layout as col
-from railweave.fabric.binding import BoundSchedule, expand_rows
+from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
+from railweave.fabric.binding import BoundSchedule, expand_spans
 from railweave.fabric.fluid_state import FluidState
 
 if TYPE_CHECKING:
@@ -33,16 +34,16 @@ class _OwnPaths:
     """The limiting links of a few paths, renumbered; what `FluidState` needs of a `PathTable`."""
 
     def __init__(self, table: PathTable, paths: NDArray[np.int32]) -> None:
-        _, at = expand_rows(table.solve_ptr, paths)
-        links = table.solve_link[at]
-        self.cables = np.unique(links >> 1)
-        lengths = table.solve_ptr[paths.astype(np.int64) + 1] - table.solve_ptr[paths]
-        self.solve_ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-        own = np.searchsorted(self.cables, links >> 1)
-        self.solve_link = (own * 2 + (links & 1)).astype(np.int32)
-        self.solve_share = table.solve_share[at]
-        self.cost_f = table.cost_f[paths]
-        self.cost_i = table.cost_i[paths]
+        routes = table.routes[paths]
+        at = expand_spans(routes.hops, routes.hops_end)
+        self.hops = table.hops[at]
+        self.cables = np.unique(self.hops.link >> 1)
+        own = np.searchsorted(self.cables, self.hops.link >> 1)
+        self.hops.link = own * 2 + (self.hops.link & 1)
+        lengths = routes.hops_end - routes.hops
+        routes.hops_end = np.cumsum(lengths)
+        routes.hops = routes.hops_end - lengths
+        self.routes = routes
         self.longest = int(lengths.max()) if len(lengths) else 1
 
     @property
@@ -66,8 +67,8 @@ class Isolated:
         self.bound = bound
         self.paths = _OwnPaths(bound.table, bound.usage.path)
         self.links = self.paths.links
-        self._capacity = whole.link_f[self.links, col.CAPACITY]
-        self._ack_share = whole.link_f[self.links, col.ACK_SHARE]
+        self._capacity = whole.links.capacity[self.links]
+        self._ack_share = whole.links.ack_share[self.links]
 
     @cached_property
     def _own(self) -> BoundSchedule:
@@ -85,8 +86,8 @@ class Isolated:
         plan, paths = self.bound.schedule, self.paths
         for array in (
             self._own.path, self.bound.wire_bytes, *(getattr(plan, c) for c in _SCHEDULE_COLUMNS),
-            paths.solve_ptr, paths.solve_link, paths.solve_share, paths.cost_f, paths.cost_i,
-            self._capacity, self._ack_share,
+            *(paths.routes[name] for name in PATH.names or ()),
+            *(paths.hops[name] for name in HOP.names or ()), self._capacity, self._ack_share,
         ):  # fmt: skip
             digest.update(len(array).to_bytes(8, "little"))
             digest.update(np.ascontiguousarray(array).data)
@@ -99,8 +100,8 @@ class Isolated:
         return state, group, bool(state.advance(until_ps))
 
     def span_ps(self) -> int | None:
-        """What one run takes; None if it never ends."""
-        state, _, ended = self.run(col.FOREVER - 1)
+        """Return what one run takes; None if it never ends."""
+        state, _, ended = self.run(FOREVER - 1)
         return state.now_ps if ended else None
 
     def resume(self, whole: FluidState, *, start_ps: int, now_ps: int) -> int:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How payload becomes wire bytes and what a path costs in time, for one set of network settings.
 
-Frame fields: RoCEv2 (InfiniBand Architecture Annex A17) in Ethernet (IEEE 802.3); InfiniBand packets
-(IBTA volume 1). Host and switch latencies are assumptions, free to change.
+Frame fields: RoCEv2 (InfiniBand Architecture Annex A17) in Ethernet (IEEE 802.3); InfiniBand
+packets (IBTA volume 1). Host and switch latencies are assumptions, free to change.
 """
 
 from __future__ import annotations

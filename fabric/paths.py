@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric._fluid_layout import FIRST, LATENCY, PATH_F, PATH_I, PER_BYTE
+from railweave.fabric._accounting import wire_bytes
+from railweave.fabric._fluid_layout import HOP, PATH, records
 from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind, LinkModel
 from railweave.fabric.network import Framing
@@ -41,9 +42,9 @@ def limiting_links(fabric: Fabric, payload_share: NDArray[np.float64]) -> NDArra
     need = fabric.link_rate_bps / payload_share  # wire bit/s that would fill the link
     up = fabric.link_up
     degree = np.bincount(fabric.link_src[up], minlength=fabric.n_devices)
-    transit = np.isin(
-        fabric.kind, (DeviceKind.NIC, DeviceKind.PCIE_SWITCH, DeviceKind.SWITCH)
-    ) & (degree == 2)
+    transit = np.isin(fabric.kind, (DeviceKind.NIC, DeviceKind.PCIE_SWITCH, DeviceKind.SWITCH)) & (
+        degree == 2
+    )
     limiting = np.ones(m, np.bool_)
     out = np.flatnonzero(up & transit[fabric.link_src])
     out = out[np.argsort(fabric.link_src[out], kind="stable")]
@@ -66,19 +67,30 @@ def _put(array: NDArray[Any], at: int, values: NDArray[Any]) -> NDArray[Any]:
     if end > len(array):
         larger = np.empty((max(end, 2 * len(array)), *array.shape[1:]), array.dtype)
         larger[:at] = array[:at]
-        array = larger
+        array = larger.view(type(array))
     array[at:end] = values
     return array
+
+
+def _frame_row(settings: NetworkSettings, kind: Framing) -> tuple[int, int, int, int]:
+    """How payload becomes wire bytes: padding unit, MTU, overhead of a packet and of the first."""
+    padded = kind != Framing.NONE and settings.frame_overhead_bytes is None
+    return (
+        4 if padded else 1,
+        settings.mtu_bytes,
+        settings.overhead_bytes(kind),
+        settings.first_overhead_bytes(kind),
+    )
 
 
 class PathTable:
     """Interned paths of one fabric; grows, and never renumbers.
 
     The public arrays are indexed by path number ``p`` and valid below ``len(table)``:
-    ``solve_ptr, solve_link, solve_share`` (CSR: the links that can limit and the share of a wire
-    bit that each carries), ``cost_f`` and ``cost_i`` (columns of `_fluid_layout`: PATH_F, PATH_I),
-    ``framing``, ``wire_tau`` and ``payload_tau`` (ps per byte of the narrowest network link, and
-    of the narrowest link inside a host).
+    ``ptr, link, share`` (CSR: every link and the share of the flow on it), ``routes`` and ``hops``
+    (records PATH and HOP of `_fluid_layout`: latency, and the links that can limit with the share
+    of a wire bit that each carries), ``framing``, and ``cost`` (float64 (paths, 5), see
+    `railweave.fabric._accounting.longest_chain`).
     """
 
     def __init__(self, fabric: Fabric, settings: NetworkSettings) -> None:
@@ -90,18 +102,16 @@ class PathTable:
         self._payload_share = np.where(inside, self._efficiency, 1.0)
         self._limiting = limiting_links(fabric, self._payload_share)
         self._n = 0
+        self._n_hops = 0
         self.longest = 1  # most limiting links on one path
         self.ptr = np.zeros(1, np.int64)
         self.link = np.empty(0, np.int32)
         self.share = np.empty(0, np.float64)
-        self.solve_ptr = np.zeros(1, np.int64)
-        self.solve_link = np.empty(0, np.int32)
-        self.solve_share = np.empty(0, np.float64)
-        self.cost_f = np.empty((0, PATH_F), np.float64)
-        self.cost_i = np.empty((0, PATH_I), np.int64)
+        self.routes = records(PATH, 0)
+        self.hops = records(HOP, 0)
         self.framing = np.empty(0, np.int8)
-        self.wire_tau = np.empty(0, np.float64)
-        self.payload_tau = np.empty(0, np.float64)
+        self.cost = np.empty((0, 5), np.float64)
+        self._frame = np.array([_frame_row(settings, kind) for kind in Framing], np.int64)
 
     def __len__(self) -> int:
         return self._n
@@ -124,42 +134,11 @@ class PathTable:
         """Every link of a path, in order."""
         return self.link[self.ptr[path] : self.ptr[path + 1]]
 
-    def tail_ps(self, path: NDArray[np.int32], wire: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Time from the last bit on the narrowest link to the end of the message, int64."""
-        first = np.minimum(wire, self.cost_f[path, FIRST])
-        stored = np.rint(first * self.cost_f[path, PER_BYTE]).astype(np.int64)
-        return np.asarray(self.cost_i[path, LATENCY] + stored)
-
-    def bound_ps(
-        self, path: NDArray[np.int32], wire: NDArray[np.int64], payload: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Time of a message alone on an empty fabric, int64: latency + narrowest serialisation."""
-        longest = np.maximum(wire * self.wire_tau[path], payload * self.payload_tau[path])
-        serial = np.floor(longest * (1 - 2e-16)).astype(np.int64)
-        near = np.rint(longest)
-        exact = np.abs(longest - near) < 1e-3
-        return np.asarray(
-            self.tail_ps(path, wire) + np.where(exact, near.astype(np.int64), serial)
-        )
-
-    def wire_bytes(
-        self, path: NDArray[np.int32], payload: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Bytes of each message on the network links of its path (payload where it has none)."""
-        out = payload.copy()
-        framing = self.framing[path]
-        packets = np.maximum(1, -(-payload // self.settings.mtu_bytes))
-        for kind in (Framing.ETHERNET, Framing.INFINIBAND):
-            padded = payload
-            if self.settings.frame_overhead_bytes is None:
-                padded = -(-payload // 4) * 4
-            wire = (
-                padded
-                + packets * self.settings.overhead_bytes(kind)
-                + self.settings.first_overhead_bytes(kind)
-            )
-            out = np.where(framing == kind, wire, out)
-        return out
+    def wire_bytes(self, path: NDArray[np.int32], payload: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bytes of each message on its path's network links, int64 (payload where it has none)."""
+        wire = np.empty(len(path), np.int64)
+        wire_bytes(path, payload, self.framing, wire, self._frame)
+        return wire
 
     def intern(self, found: PathSet) -> NDArray[np.int32]:
         """Add paths and return their numbers, int32 (paths,); an empty path gets -1."""
@@ -178,13 +157,16 @@ class PathTable:
         factor = np.where(on_network[owner], self._payload_share[link], 1.0)
         kept = np.bincount(owner[keep], minlength=len(filled))
         self.longest = max(self.longest, int(kept.max()))
-        n, k, kk = self._n, int(self.ptr[self._n]), int(self.solve_ptr[self._n])
+        n, k, end = self._n, int(self.ptr[self._n]), self._n_hops + np.cumsum(kept)
+        self.routes.hops[n : n + len(filled)] = end - kept
+        self.routes.hops_end[n : n + len(filled)] = end
         self.ptr = _put(self.ptr, n + 1, k + ptr[1:])
         self.link = _put(self.link, k, link)
         self.share = _put(self.share, k, share)
-        self.solve_ptr = _put(self.solve_ptr, n + 1, kk + np.cumsum(kept))
-        self.solve_link = _put(self.solve_link, kk, link[keep])
-        self.solve_share = _put(self.solve_share, kk, (share * factor)[keep])
+        new = records(HOP, int(keep.sum()))
+        new.link, new.share = link[keep], (share * factor)[keep]
+        self.hops = _put(self.hops, self._n_hops, new)
+        self._n_hops += len(new)
         self._n += len(filled)
         return numbers
 
@@ -222,9 +204,10 @@ class PathTable:
             np.float64,
         )[framing]
         n = self._n
-        self.cost_f = _put(self.cost_f, n, np.stack((stored, first), axis=1))
-        self.cost_i = _put(self.cost_i, n, np.rint(total).astype(np.int64)[:, None])
+        new = records(PATH, len(starts))
+        new.per_byte, new.first, new.latency = stored, first, np.rint(total).astype(np.int64)
+        self.routes = _put(self.routes, n, new)
         self.framing = _put(self.framing, n, framing.astype(np.int8))
-        self.wire_tau = _put(self.wire_tau, n, wire_tau)
         inner = np.maximum.reduceat(np.where(network, 0.0, share * tau), starts)
-        self.payload_tau = _put(self.payload_tau, n, inner)
+        cost = np.stack((np.rint(total), stored, first, wire_tau, inner), axis=1)
+        self.cost = _put(self.cost, n, cost)

@@ -108,8 +108,10 @@ class Schedule:
         columns = (self.src, self.dst, self.size_bytes, self.delay_ps, self.n_deps)
         if any(len(column) != n for column in columns) or len(self.succ_ptr) != n + 1:
             raise RailweaveError("schedule columns differ in length")
-        if n and (min(self.src.min(), self.dst.min()) < 0
-                  or max(self.src.max(), self.dst.max()) >= self.n_ranks):
+        if n and (
+            min(self.src.min(), self.dst.min()) < 0
+            or max(self.src.max(), self.dst.max()) >= self.n_ranks
+        ):
             raise RailweaveError(f"schedule names a rank outside 0..{self.n_ranks - 1}")
         if n and (self.size_bytes.min() < 0 or self.delay_ps.min() < 0):
             raise RailweaveError("schedule has a negative size or delay")
@@ -165,9 +167,7 @@ class ScheduleBuilder:
         self._rows: list[tuple[int, int, int, int, int, int, int]] = []
         self._edges: list[tuple[int, int]] = []
 
-    def _add(
-        self, row: tuple[int, int, int, int, int, int, int], after: Sequence[int]
-    ) -> int:
+    def _add(self, row: tuple[int, int, int, int, int, int, int], after: Sequence[int]) -> int:
         node = len(self._rows)
         self._rows.append(row)
         self._edges.extend((before, node) for before in after)

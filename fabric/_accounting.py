@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled sums over the transfers of a bound schedule: frames, bytes by path, longest chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from railweave.fabric.jit import jit
+
+__all__ = ["bytes_by_path", "longest_chain", "paths_of_pairs", "wire_bytes"]
+
+
+@jit("void(i4[::1], i8[::1], i1[::1], i8[::1], i8[:, ::1])")
+def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> None:
+    """Fill ``wire`` with the bytes of each transfer on its path's network links.
+
+    ``frame`` has a row per framing: padding unit, payload of a packet, overhead of a packet,
+    further overhead of the first. A transfer that crosses no link (path -1) has 0.
+    """
+    for i in range(len(path)):
+        if path[i] < 0:
+            wire[i] = 0
+            continue
+        pad, mtu, each, first = frame[framing[path[i]]]
+        packets = max(1, (size[i] + mtu - 1) // mtu)
+        wire[i] = (size[i] + pad - 1) // pad * pad + packets * each + first
+
+
+@jit("void(i4[::1], i8[::1], i8[::1], f8[::1], i1[::1], i8[::1], i8, i8, i8[:, ::1])")
+def bytes_by_path(
+    path: Any, wire: Any, size: Any, share: Any, framing: Any, per_ack: Any, mtu: Any, every: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Add wire, payload and ACK bytes of each transfer to the row of its path in ``out``.
+
+    ``share`` is the part of each transfer to count, or empty for all of every one; one ACK of
+    ``per_ack`` bytes answers ``every`` packets of ``mtu`` payload bytes (0: no ACKs).
+    """
+    for i in range(len(path)):
+        p = path[i]
+        if p < 0:
+            continue
+        acks = np.int64(0)
+        if every > 0:
+            packets = max(1, (size[i] + mtu - 1) // mtu)
+            acks = (packets + every - 1) // every * per_ack[framing[p]]
+        if len(share):
+            out[p, 0] += np.int64(wire[i] * share[i])
+            out[p, 1] += np.int64(size[i] * share[i])
+            out[p, 2] += np.int64(acks * share[i])
+        else:
+            out[p, 0] += wire[i]
+            out[p, 1] += size[i]
+            out[p, 2] += acks
+
+
+@jit("void(i4[::1], i4[::1], i4[::1], i4[::1], i8, i8, i4[::1], i4[::1])")
+def paths_of_pairs(
+    kind: Any, src: Any, dst: Any, qp: Any, ranks: Any, qps: Any, table: Any, path: Any
+) -> None:
+    """Look the path of each transfer up by its pair of ranks and queue pair.
+
+    ``table`` has an entry per ``(src * ranks + dst) * qps + qp``. Where ``path`` is empty, the
+    entries of the pairs in use are set to 0 instead. ``qp`` may be empty: all 0.
+    """
+    for i in range(len(kind)):
+        code = np.int64(-1)
+        if kind[i] == 0 and src[i] != dst[i]:
+            code = (np.int64(src[i]) * ranks + dst[i]) * qps
+            if len(qp):
+                code += qp[i]
+        if len(path):
+            path[i] = table[code] if code >= 0 else -1
+        elif code >= 0:
+            table[code] = 0
+
+
+@jit("i8(i4[::1], i8[::1], i8[::1], i8[::1], f8[:, ::1], i4[::1], i4[::1], i4[::1])")
+def longest_chain(
+    path: Any, wire: Any, size: Any, delay: Any, cost: Any, waits: Any, succ_ptr: Any, succ: Any
+) -> Any:
+    """Return the longest sum of durations along a chain of dependencies.
+
+    Parameters
+    ----------
+    cost
+        float64 (paths, 5): latency ps, ps per byte of the first packet, largest first packet, ps
+        per wire byte of the narrowest network link, ps per payload byte of the narrowest link
+        inside a host. A node lasts its delay, and a transfer its latency and serialisation.
+    waits
+        int32 (nodes,): predecessors; overwritten.
+    """
+    n = len(path)
+    ready = np.zeros(n, np.int64)
+    stack = np.empty(n, np.int32)
+    top = 0
+    for node in range(n):
+        if waits[node] == 0:
+            stack[top] = node
+            top += 1
+    longest = np.int64(0)
+    while top > 0:
+        top -= 1
+        node = stack[top]
+        end = ready[node] + delay[node]
+        p = path[node]
+        if p >= 0:
+            stored = np.rint(min(np.float64(wire[node]), cost[p, 2]) * cost[p, 1])
+            serial = max(wire[node] * cost[p, 3], size[node] * cost[p, 4])
+            near = np.rint(serial)
+            if abs(serial - near) >= 1e-3:
+                near = np.floor(serial)
+            end += np.int64(cost[p, 0] + stored + near)
+        longest = max(longest, end)
+        for e in range(succ_ptr[node], succ_ptr[node + 1]):
+            after = succ[e]
+            ready[after] = max(ready[after], end)
+            waits[after] -= 1
+            if waits[after] == 0:
+                stack[top] = after
+                top += 1
+    return longest

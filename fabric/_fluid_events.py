@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fluid engine's queues, compiled: timers of nodes, finish times of flows, a sort.
+
+numba's cache watches one file at a time: whoever changes this file must touch `_fluid_kernel` too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from railweave.fabric._fluid_layout import FOREVER, NO_TIMER, OPEN
+from railweave.fabric.jit import jit
+
+__all__ = [
+    "drop_finish",
+    "push_finish",
+    "sift",
+    "sort",
+    "start_nodes",
+    "start_timer",
+    "take_list",
+]
+
+
+@jit(internal=True)
+def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
+    at = run.timers
+    run.timers += 1
+    while at > 0:
+        up = (at - 1) >> 1
+        if timers[up].time <= time:
+            break
+        timers[at].time = timers[up].time
+        timers[at].head = timers[up].head
+        at = up
+    timers[at].time = time
+    timers[at].head = head
+
+
+@jit(internal=True)
+def _pop_list(run: Any, timers: Any) -> Any:
+    run.timers -= 1
+    n = run.timers
+    time = timers[n].time
+    head = timers[n].head
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= n:
+            break
+        if child + 1 < n and timers[child + 1].time < timers[child].time:
+            child += 1
+        if time <= timers[child].time:
+            break
+        timers[at].time = timers[child].time
+        timers[at].head = timers[child].head
+        at = child
+    timers[at].time = time
+    timers[at].head = head
+
+
+@jit()
+def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code: Any) -> Any:
+    """Schedule ``code`` (node * 2, + 1 for its completion) at ``time``.
+
+    Events of one time hang together in a list, whose head waits in one of a few open places
+    (collectives in lockstep fill one list with thousands) or, once another time claims that
+    place, in a heap. One time may have several lists.
+    """
+    place = opened[(time ^ time >> 7) & (OPEN - 1)]
+    if place.time == time:
+        nodes[code >> 1].next = place.head
+    else:
+        if place.time < FOREVER:
+            _push_list(run, timers, place.time, place.head)
+        place.time = time
+        nodes[code >> 1].next = NO_TIMER
+    place.head = code
+
+
+@jit(internal=True)
+def take_list(run: Any, timers: Any, opened: Any) -> Any:
+    """Return the head of a list of events of this instant, or NO_TIMER."""
+    place = opened[(run.now ^ run.now >> 7) & (OPEN - 1)]
+    if place.time == run.now:
+        place.time = FOREVER
+        return place.head
+    if run.timers > 0 and timers[0].time == run.now:
+        head = timers[0].head
+        _pop_list(run, timers)
+        return head
+    return NO_TIMER
+
+
+@jit()
+def start_nodes(
+    run: Any, nodes: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
+) -> Any:
+    """Schedule the first nodes of a block at ``time`` plus their delays."""
+    for i in range(len(roots)):
+        node = base + roots[i]
+        start_timer(run, nodes, timers, opened, time + nodes[node].delay, node * 2)
+
+
+@jit(internal=True)
+def sift(slots: Any, n: Any, at: Any) -> Any:
+    """Restore the finish heap of ``n`` slots around place ``at``; equal times keep any order."""
+    slot = slots[at].heap
+    time = slots[slot].finish
+    while at > 0:
+        up = (at - 1) >> 1
+        above = slots[up].heap
+        if slots[above].finish <= time:
+            break
+        slots[at].heap = above
+        slots[above].heap_at = at
+        at = up
+    while True:
+        child = 2 * at + 1
+        if child >= n:
+            break
+        below = slots[child].heap
+        if child + 1 < n and slots[slots[child + 1].heap].finish < slots[below].finish:
+            child += 1
+            below = slots[child].heap
+        if slots[below].finish >= time:
+            break
+        slots[at].heap = below
+        slots[below].heap_at = at
+        at = child
+    slots[at].heap = slot
+    slots[slot].heap_at = at
+
+
+@jit()
+def push_finish(run: Any, slots: Any, slot: Any) -> Any:
+    """Add a slot to the finish heap."""
+    n = run.active
+    run.active = n + 1
+    slots[n].heap = slot
+    sift(slots, n + 1, n)
+
+
+@jit()
+def drop_finish(run: Any, slots: Any, slot: Any) -> Any:
+    """Take a slot out of the finish heap."""
+    run.active -= 1
+    n = run.active
+    at = np.int64(slots[slot].heap_at)
+    if at != n:
+        slots[at].heap = slots[n].heap
+        sift(slots, n, at)
+
+
+@jit(internal=True)
+def sort(values: Any, n: Any) -> Any:
+    """Sort ``values[:n]``, which often is sorted, one way or the other, already."""
+    rising = True
+    falling = True
+    for i in range(1, n):
+        if values[i] < values[i - 1]:
+            rising = False
+        else:
+            falling = False
+    if rising:
+        return
+    if falling:
+        for i in range(n // 2):
+            values[i], values[n - 1 - i] = values[n - 1 - i], values[i]
+        return
+    gap = n  # Shell's sort; a library sort would take seconds more to compile
+    while gap > 1:
+        gap = max(gap * 4 // 9, 1)
+        for i in range(gap, n):
+            value = values[i]
+            at = i
+            while at >= gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
