@@ -112,7 +112,7 @@ def distances(
                         tail += 1
 
 
-@jit()
+@jit(internal=True)
 def leave(
     nic: Any,
     target: Any,
@@ -150,7 +150,7 @@ def leave(
     return count
 
 
-@jit()
+@jit(internal=True)
 def onward(
     state: Any,
     target: Any,

@@ -17,7 +17,7 @@ import simpy
 from simpy.core import EmptySchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -117,6 +117,10 @@ class Engine(ABC):
     @abstractmethod
     def send(self, flow: Flow) -> simpy.Event:
         """Start a flow now; the event's value is its `FlowRecord`."""
+
+    @abstractmethod
+    def prepare(self, flows: Iterable[Flow]) -> None:
+        """Make ready for flows that will be sent later; only speed depends on it."""
 
     @abstractmethod
     def execute(

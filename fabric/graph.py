@@ -169,6 +169,11 @@ class Fabric:
         return {name: i for i, name in enumerate(self.device_names)}
 
     @cached_property
+    def host_index(self) -> Mapping[str, int]:
+        """Host name -> dense number."""
+        return {name: i for i, name in enumerate(self.host_names)}
+
+    @cached_property
     def out_links(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """CSR ``(ptr, links)`` of the links leaving each device, by (peer index, port)."""
         order = np.lexsort((self.link_src_port, self.link_dst, self.link_src)).astype(np.int32)
@@ -188,7 +193,7 @@ class Fabric:
 
     def parts(self, host: str, kind: DeviceKind) -> list[int]:
         """Return the device indices of one kind in a host, in order."""
-        number = self.host_names.index(host)
+        number = self.host_index[host]
         return [int(i) for i in np.flatnonzero((self.host == number) & (self.kind == kind))]
 
     def endpoint(self, name: str) -> int:
@@ -201,7 +206,7 @@ class Fabric:
         InputError
             Unknown name; a host with several NICs; a device that neither sends nor receives.
         """
-        if name in self.host_names:
+        if name in self.host_index:
             nics = self.parts(name, DeviceKind.NIC)
             if len(nics) == 1:
                 return nics[0]

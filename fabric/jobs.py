@@ -19,7 +19,7 @@ from railweave.fabric.schedule import Schedule, ScheduleBuilder
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import simpy
     from numpy.typing import NDArray
@@ -106,6 +106,15 @@ class JobEngine(Engine):
         self._records.append(self._record(job, end_ps=-1))
         self._begin(job)
         return job.event
+
+    def prepare(self, flows: Iterable[Flow]) -> None:
+        """Route flows that are to be sent later, all at once."""
+        keys = []
+        for flow in flows:
+            if flow.path is None:
+                qps = self.binder.qps if flow.qps is None else flow.qps
+                keys += [(flow.src, flow.dst, qp) for qp in range(qps)]
+        self.binder.prepare(keys)
 
     def execute(
         self, schedule: Schedule, ranks: Sequence[int], *, tag: str = "", repeat: int = 1

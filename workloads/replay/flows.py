@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from railweave.fabric.errors import UnreachableError, nearest_name
@@ -15,7 +14,7 @@ from railweave.workloads.replay.paths import pinned_path
 from railweave.workloads.workload import WorkloadContext, WorkloadModel, workload_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator
 
     import simpy
 
@@ -165,17 +164,11 @@ class _Replay:
 
     def _check_reachable(self) -> None:
         """Refuse a flow without a route before anything has run."""
-        routed = [i for i, flow in enumerate(self._flows) if flow.path is None]
+        engine = self._context.engine
         try:
-            self._route(routed)
+            engine.prepare(self._flows)
         except UnreachableError:
-            for i in routed:
+            for i, flow in enumerate(self._flows):
                 with self._context.at("flows", i):
-                    self._route([i])
+                    engine.prepare([flow])
             raise
-
-    def _route(self, chosen: Sequence[int]) -> None:
-        src = np.array([self._flows[i].src for i in chosen], np.int32)
-        dst = np.array([self._flows[i].dst for i in chosen], np.int32)
-        if len(src):
-            self._context.routing.routes(src, dst, np.zeros(len(src), np.int32))
