@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``railweave`` and ``python -m railweave``: the command line."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    try:
+        from railweave.tools.cli import run_command_line
+
+        return run_command_line(sys.argv[1:])
+    except KeyboardInterrupt:  # while still importing
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``railweave perf``: nccl-tests' table of a collective, emulated."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from railweave.fabric.errors import InputError
+from railweave.tools.output import emit, emit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from railweave.tools.bench import Bench, BenchRow
+
+__all__ = ["nccl_size_bytes", "perf", "size_ladder"]
+
+# nccl-tests (src/common.cu, parsesize): K, M and G are powers of 1024; a bare number is bytes.
+_NCCL_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.IGNORECASE)
+_NCCL_UNITS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_FLOAT_BYTES: Final = 4  # nccl-tests' default data type
+_REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
+_ROOTED: Final = ("broadcast", "reduce")
+_PER_RANK: Final = ("all_gather", "reduce_scatter", "all_to_all")
+
+
+def perf(
+    op: Annotated[
+        str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, all_to_all, ...")
+    ],
+    topology: Annotated[
+        str, typer.Option("--topology", "-T", help="A topology file or a shipped design.")
+    ],
+    ranks: Annotated[
+        int | None, typer.Option(help="Ranks, on the first GPUs (default: all GPUs).")
+    ] = None,
+    begin: Annotated[
+        str, typer.Option("-b", "--minbytes", help="First size; here alone 1M means 1MiB.")
+    ] = "1M",
+    end: Annotated[str, typer.Option("-e", "--maxbytes", help="Last size.")] = "1G",
+    factor: Annotated[int, typer.Option("-f", "--stepfactor", help="Next size over size.")] = 2,
+    algorithm: Annotated[str, typer.Option(help="ring, hierarchical, ... or auto.")] = "auto",
+    engine: Annotated[str, typer.Option(help="analytic or fluid.")] = "fluid",
+    routing: Annotated[str, typer.Option(help="ecmp, ecmp-polarised, rail or spray.")] = "ecmp",
+    qps: Annotated[int, typer.Option(min=1, help="Queue pairs per connection.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the routing hash.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Time a collective over a range of sizes, in nccl-tests' columns.
+
+    Busbw is algbw times the operation's factor (nccl-tests, doc/PERFORMANCE.md) and may exceed a
+    link's rate where part of the traffic stays inside hosts; wire is what the busiest link
+    really carried, headers included, and never does.
+    """
+    sizes = list(size_ladder(begin, end, factor))
+    from railweave.tools.bench import Bench
+
+    bench = Bench(
+        op,
+        topology=topology,
+        ranks=ranks,
+        algorithm=algorithm,
+        engine=engine,
+        policy=routing,
+        qps=qps,
+        seed=seed,
+    )
+    rows = (bench.run(size_bytes) for size_bytes in sizes)
+    if json:
+        emit_json(
+            {
+                "op": bench.op,
+                "topology": bench.fabric.name,
+                "ranks": bench.ranks,
+                "engine": engine,
+                "seed": seed,
+                "rows": [_json_row(row) for row in rows],
+            }
+        )
+        return
+    _print_table(bench, rows, engine=engine)
+
+
+def nccl_size_bytes(text: str, *, field: str = "") -> int:
+    """Read a size as nccl-tests does (``1M`` is 1 MiB), or with its unit (``1MiB``, ``64kB``).
+
+    Examples
+    --------
+    >>> nccl_size_bytes("1M"), nccl_size_bytes("8"), nccl_size_bytes("64kB")
+    (1048576, 8, 64000)
+
+    Raises
+    ------
+    InputError
+        It is neither.
+    """
+    from railweave.fabric.units import parse_size_bytes
+
+    match = _NCCL_SIZE.fullmatch(text.strip())
+    if match is not None:
+        number, unit = match.groups()
+        return int(float(number) * 2 ** _NCCL_UNITS[unit.upper()])
+    try:
+        return parse_size_bytes(text)
+    except InputError as error:
+        raise error.located(field=field) from None
+
+
+def size_ladder(begin: str, end: str, factor: int) -> "Iterator[int]":
+    """Yield the sizes in bytes from ``begin`` to ``end``, each ``factor`` times the one before."""
+    first = nccl_size_bytes(begin, field="-b")
+    last = nccl_size_bytes(end, field="-e")
+    if first < 1:
+        raise InputError(f"'{begin}' is no size to start from", field="-b", expected="at least 1")
+    if last < first:
+        raise InputError(f"'{end}' is below -b {begin}", field="-e", expected=f"{begin} or more")
+    if factor < 2:
+        raise InputError(f"{factor} never reaches -e {end}", field="-f", expected="2 or more")
+    while first <= last:
+        yield first
+        first *= factor
+
+
+def _json_row(row: "BenchRow") -> dict[str, Any]:
+    return {
+        "size_bytes": row.size_bytes,
+        "time_us": row.time_ps / 1e6,
+        "algbw_GBps": row.algorithm_Bps / 1e9,
+        "busbw_GBps": row.bus_Bps / 1e9,
+        "wire_GBps": row.wire_Bps / 1e9,
+        "bound_us": row.bound_ps / 1e6,
+        "algorithm": row.algorithm,
+    }
+
+
+def _print_table(bench: "Bench", rows: "Iterator[BenchRow]", *, engine: str) -> None:
+    """Print rows as they come: nccl-tests' out-of-place columns, then railweave's own."""
+    op = bench.op
+    redop = "sum" if op in _REDUCING else "none"
+    root = "0" if op in _ROOTED else "-1"
+    shards = bench.ranks if op in _PER_RANK else 1
+    emit(f"# railweave perf {op}: {bench.ranks} ranks on {bench.fabric.name}, {engine} engine")
+    emit("#")
+    layout = "{:>12}  {:>12}  {:>8}  {:>6}  {:>6}  {:>10}  {:>7}  {:>7}  {:>7}  {:>10}  {}"
+    names = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "wire", "bound")
+    units = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "(GB/s)", "(us)")
+    emit("#" + layout.format(*names, "algorithm")[1:])
+    emit("#" + layout.format(*units, "")[1:].rstrip())
+    total, number, last = 0.0, 0, None
+    for row in rows:
+        count = row.size_bytes // _FLOAT_BYTES // shards
+        rates = (row.algorithm_Bps, row.bus_Bps, row.wire_Bps)
+        emit(
+            layout.format(
+                row.size_bytes,
+                count,
+                "float",
+                redop,
+                root,
+                _significant(row.time_ps / 1e6),
+                *(f"{rate / 1e9:.2f}" for rate in rates),
+                _significant(row.bound_ps / 1e6),
+                row.algorithm,
+            )
+        )
+        total, number, last = total + row.bus_Bps, number + 1, row
+    emit(f"# Avg bus bandwidth    : {total / number / 1e9:.4g}")
+    if last is not None:
+        rate = last.busiest_bps / 8e9
+        emit(f"# wire: the busiest link, last {last.busiest} of {rate:g} GB/s, headers included")
+
+
+def _significant(value: float) -> str:
+    """Return a time with four significant digits, all of them where it is large."""
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"

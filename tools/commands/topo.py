@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``railweave topo``: the topology alone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
+
+if TYPE_CHECKING:
+    from railweave.fabric.graph import Fabric
+    from railweave.topologies.load import TopologySpec
+
+__all__ = ["open_topology", "topo"]
+
+topo = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List, show, check, draw, export topologies."
+)
+
+Topology = Annotated[
+    str,
+    typer.Argument(help="A topology file, or the name of a shipped design.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+
+_COLOUR: Final = {"error": "red", "warning": "yellow", "info": "green"}
+
+
+def open_topology(source: str) -> "tuple[TopologySpec, Fabric]":
+    """Load and build a topology file or a shipped design."""
+    from railweave.topologies.load import build_topology, load_topology
+
+    spec = load_topology(source)
+    return spec, build_topology(spec)
+
+
+@topo.command("list")
+def list_topologies(json: Json = False) -> None:
+    """List the kinds of topology and the designs that are shipped."""
+    from railweave.topologies.load import shipped_designs
+    from railweave.topologies.spec import topology
+
+    kinds = [(name, _first_line(topology.get(name).__doc__)) for name in topology.names()]
+    designs = [_design(name) for name in shipped_designs()]
+    if json:
+        emit_json(
+            {
+                "kinds": [{"name": name, "about": about} for name, about in kinds],
+                "designs": designs,
+            }
+        )
+        return
+    emit(paint("kinds (write a file, or start from a design)", "bold"))
+    emit(aligned(kinds, indent="  "))
+    emit("")
+    emit(paint("shipped designs (usable by name wherever a topology is asked for)", "bold"))
+    columns = ("name", "kind", "gpus", "hosts", "switches", "network")
+    rows = [[design[column] for column in columns] for design in designs]
+    emit(aligned(rows, header=columns, right=(2, 3, 4), indent="  "))
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def _design(name: str) -> dict[str, Any]:
+    """Return the facts of a shipped design that fit on a line."""
+    spec, fabric = open_topology(name)
+    return {
+        "name": name,
+        "kind": spec.kind,
+        "gpus": len(fabric.gpus),
+        "hosts": len(fabric.host_names),
+        "switches": len(fabric.switches),
+        "network": _network(fabric),
+    }
+
+
+def _network(fabric: "Fabric") -> str:
+    import numpy as np
+
+    from railweave.fabric.graph import LinkModel
+    from railweave.fabric.units import format_rate
+
+    found = np.flatnonzero(fabric.link_network)
+    models = sorted({LinkModel(int(model)).label for model in fabric.link_model[found]})
+    rates = sorted({int(rate) for rate in fabric.link_rate_bps[found]})
+    return f"{', '.join(models)} {' / '.join(format_rate(rate) for rate in rates)}"
+
+
+@topo.command()
+def show(source: Topology, json: Json = False) -> None:
+    """Count its parts and cables; show oversubscription and bisection."""
+    from railweave.topologies.summary import summarise
+
+    _, fabric = open_topology(source)
+    summary = summarise(fabric)
+    if json:
+        emit_json(summary)
+        return
+    emit(paint(fabric.name, "bold"))
+    emit(aligned(_summary_rows(summary), indent="  "))
+
+
+def _summary_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in summary.items():
+        if isinstance(value, dict):
+            parts = [f"{name} {_shown(key, part)}" for name, part in value.items() if part]
+            rows.append((key, ", ".join(parts) or "-"))
+        elif key == "bisection_bps":
+            rows.append(("bisection", _shown("bisection_bps", value)))
+        else:
+            rows.append((key, _shown(key, value)))
+    return rows
+
+
+def _shown(key: str, value: object) -> str:
+    from railweave.fabric.units import format_rate
+
+    if value is None:
+        return "-"
+    if key == "bisection_bps" and isinstance(value, int):
+        return format_rate(value)
+    if key == "oversubscription":
+        return f"{value:g}:1" if isinstance(value, int | float) else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@topo.command()
+def check(source: Topology, json: Json = False) -> None:
+    """Check it against its switches and its own words; 1 on an error."""
+    from railweave.topologies.checks import check as check_fabric
+
+    _, fabric = open_topology(source)
+    findings = check_fabric(fabric)
+    failed = sum(finding.level == "error" for finding in findings)
+    if json:
+        emit_json(
+            {
+                "topology": fabric.name,
+                "ok": failed == 0,
+                "findings": [
+                    {"level": found.level, "rule": found.rule, "message": found.message}
+                    for found in findings
+                ],
+            }
+        )
+    else:
+        for found in findings:
+            level = paint(f"{found.level:<7}", _COLOUR.get(found.level, "bold"))
+            emit(f"{level}  {found.rule}: {found.message}")
+        emit(f"{fabric.name}: {f'{failed} errors' if failed != 1 else '1 error'}")
+    if failed:
+        raise typer.Exit(1)
+
+
+@topo.command()
+def draw(
+    source: Topology,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The picture's file (default: NAME.FORMAT)."),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="A run's folder: its link load is drawn as colour and width."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="svg, dot, png or pdf (default: by the file's ending)."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Draw it, with the link load of a run if one is given."""
+    from railweave.tools.overlay import read_link_loads
+    from railweave.tools.render import draw as draw_fabric
+    from railweave.tools.render import picture_format
+
+    ending = output.suffix.removeprefix(".") if output is not None else ""
+    chosen = picture_format(form or ending or "svg")
+    _, fabric = open_topology(source)
+    loads = read_link_loads(run, fabric) if run is not None else None
+    path = output or Path(f"{fabric.name}.{chosen}")
+    write_output(path, draw_fabric(fabric, form=chosen, loads=loads), force=force)
+    note(f"wrote {path}")
+
+
+@topo.command()
+def export(
+    source: Topology,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write (default: stdout).")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Export it as node-link JSON, as NetworkX reads it."""
+    from railweave.tools.export import to_node_link
+
+    _, fabric = open_topology(source)
+    text = to_node_link(fabric)
+    if output is None:
+        emit(text.rstrip("\n"))
+        return
+    write_output(output, text, force=force)
+    note(f"wrote {output}")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command prints and writes: results to stdout, all else to stderr, files never by surprise.
+
+Imports nothing heavy: every command uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from railweave.fabric.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
+
+__all__ = [
+    "JSON_SCHEMA",
+    "aligned",
+    "emit",
+    "emit_json",
+    "note",
+    "paint",
+    "write_output",
+]
+
+JSON_SCHEMA: Final = 1
+_STYLES: Final = {"bold": "1", "red": "31", "yellow": "33", "green": "32"}
+
+
+def emit(text: str) -> None:
+    """Print a part of the result on stdout."""
+    print(text)
+
+
+def emit_json(result: Mapping[str, Any]) -> None:
+    """Print the whole result as one JSON object, led by its ``schema`` number."""
+    print(json.dumps({"schema": JSON_SCHEMA, **result}, indent=2, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """Print anything that is not the result on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def paint(text: str, style: str, *, stream: TextIO | None = None) -> str:
+    """Colour ``text`` if ``stream`` (stdout) is a terminal and NO_COLOR is unset (no-color.org)."""
+    target = sys.stdout if stream is None else stream
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not target.isatty():
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def aligned(
+    rows: Iterable[Sequence[object]],
+    *,
+    header: Sequence[str] = (),
+    right: Sequence[int] = (),
+    indent: str = "",
+) -> str:
+    """Lay rows out in columns two blanks apart.
+
+    Parameters
+    ----------
+    rows
+        Cells; each is written with ``str``.
+    header
+        Column titles, or none.
+    right
+        Numbers of the columns that are set flush right.
+    indent
+        Put before each line.
+
+    Examples
+    --------
+    >>> print(aligned([("leaf", 8), ("spine", 16)], header=("tier", "switches"), right=(1,)))
+    tier   switches
+    leaf          8
+    spine        16
+    """
+    table = [[str(cell) for cell in row] for row in ([header] if header else [])]
+    table += [[str(cell) for cell in row] for row in rows]
+    if not table:
+        return ""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    lines = []
+    for row in table:
+        cells = [
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(indent + "  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def write_output(path: Path, content: str | bytes, *, force: bool) -> None:
+    """Write a whole file or nothing; an existing one is replaced only with ``force``.
+
+    Raises
+    ------
+    InputError
+        The file exists and ``force`` is off, or it cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if path.exists() and not force:
+            raise FileExistsError
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(draft).chmod(0o666 & ~umask)
+            if force:
+                Path(draft).replace(path)
+            else:
+                os.link(draft, path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+    except FileExistsError:
+        raise InputError(
+            "exists already", file=str(path), expected="another name, or --force to replace it"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}", file=str(path), expected="a writable place"
+        ) from None

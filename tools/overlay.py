@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the links of a run carried, read from its folder, to be drawn over its topology."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from railweave.fabric.errors import InputError, nearest_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from railweave.fabric.graph import Fabric
+
+__all__ = ["LinkLoads", "read_link_loads"]
+
+
+@dataclass(frozen=True, eq=False)
+class LinkLoads:
+    """Utilisation (0 to 1) and wire bytes of each link of a fabric, arrays of shape (links,)."""
+
+    run: str
+    utilisation: NDArray[np.float64]
+    wire_bytes: NDArray[np.int64]
+
+    def hottest(self, n: int) -> list[int]:
+        """Return the links of the ``n`` highest utilisations, idle ones left out."""
+        order = np.lexsort((np.arange(len(self.utilisation)), -self.utilisation))
+        return [int(link) for link in order[:n] if self.utilisation[link] > 0]
+
+
+def read_link_loads(run: Path, fabric: Fabric) -> LinkLoads:
+    """Read ``links.csv`` of a run folder.
+
+    Raises
+    ------
+    InputError
+        No such file, a missing column, a number that is none, or a link that ``fabric`` has not:
+        the run was of another topology.
+    """
+    path = run / "links.csv"
+    number = {fabric.link_name(link): link for link in range(fabric.n_links)}
+    utilisation = np.zeros(fabric.n_links)
+    wire_bytes = np.zeros(fabric.n_links, np.int64)
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            missing = {"link", "utilisation", "wire_bytes"} - set(rows.fieldnames or ())
+            if missing:
+                raise InputError(
+                    f"has no column {', '.join(sorted(missing))}",
+                    file=str(path),
+                    line=1,
+                    expected="links.csv of a railweave run",
+                )
+            for row in rows:
+                _read_row(row, str(path), rows.line_num, number, utilisation, wire_bytes)
+    except OSError as error:
+        raise InputError(
+            f"cannot be read: {error.strerror}",
+            file=str(path),
+            expected="a folder that `run` wrote",
+        ) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError("is not CSV text", file=str(path)) from None
+    return LinkLoads(run.name, utilisation, wire_bytes)
+
+
+def _read_row(
+    row: dict[str, str],
+    file: str,
+    line: int,
+    number: dict[str, int],
+    utilisation: NDArray[np.float64],
+    wire_bytes: NDArray[np.int64],
+) -> None:
+    link = number.get(row["link"])
+    if link is None:
+        raise InputError(
+            f"'{row['link']}' is not a link of this topology",
+            file=file,
+            line=line,
+            field="link",
+            expected="a run of the topology that is drawn",
+            nearest=nearest_name(row["link"] or "", number) if len(number) < 20_000 else None,
+        )
+    try:
+        utilisation[link] = float(row["utilisation"])
+        wire_bytes[link] = int(row["wire_bytes"])
+    except (TypeError, ValueError):
+        raise InputError(
+            "holds something that is not a number", file=file, line=line, expected="numbers"
+        ) from None
