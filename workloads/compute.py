@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.errors import InputError
@@ -36,6 +36,7 @@ from railweave.workloads.shapes_weights import (
     storage_format,
     stored_bytes,
 )
+from railweave.workloads.step_load import StepLoad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,73 +57,6 @@ __all__ = [
 ]
 
 BLOCK_OVERHEAD_PS: Final = 3_000_000
-
-_ALL: Final = 2**62
-
-
-@dataclass(frozen=True)
-class StepLoad:
-    """What one step computes.
-
-    Parameters
-    ----------
-    sequences
-        For each sequence in the step: new tokens, and tokens that its cache already holds.
-    rows
-        Sequences that need logits; default every sequence.
-    """
-
-    sequences: tuple[tuple[int, int], ...]
-    rows: int | None = None
-
-    @classmethod
-    def prefill(cls, tokens: int, *, cached: int = 0) -> StepLoad:
-        """Return the load of one prompt."""
-        return cls(((tokens, cached),))
-
-    @classmethod
-    def decode(cls, contexts: Iterable[int]) -> StepLoad:
-        """Return the load of one new token for each sequence, given its cached tokens."""
-        return cls(tuple((1, context) for context in contexts))
-
-    @cached_property
-    def tokens(self) -> int:
-        """New tokens of the step."""
-        return sum(new for new, _ in self.sequences)
-
-    @property
-    def logits_rows(self) -> int:
-        """Sequences that need logits."""
-        return len(self.sequences) if self.rows is None else self.rows
-
-    def attended(self, window: int | None, *, single: bool | None = None) -> int:
-        """Return the (new token, attended position) pairs under causal attention.
-
-        Parameters
-        ----------
-        window
-            Width of a sliding window in tokens, or None.
-        single
-            Count only sequences with one new token (True), with several (False), or all (None).
-        """
-        width = _ALL if window is None else window
-        return sum(
-            _pairs(new, cached, width)
-            for new, cached in self.sequences
-            if single is None or single == (new == 1)
-        )
-
-    def cached(self, window: int | None) -> int:
-        """Return the positions whose cache is read or written, each once."""
-        if window is None:
-            return sum(new + cached for new, cached in self.sequences)
-        return sum(new + min(cached, window) for new, cached in self.sequences)
-
-
-def _pairs(new: int, cached: int, width: int) -> int:
-    """Sum ``min(cached + i, width)`` over the new tokens i = 1..new."""
-    growing = min(max(width - cached, 0), new)
-    return growing * cached + growing * (growing + 1) // 2 + (new - growing) * width
 
 
 @dataclass(frozen=True)

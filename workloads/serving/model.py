@@ -83,9 +83,7 @@ class ServingModel(WorkloadModel):
     @model_validator(mode="after")
     def _requests_come_from_one_place(self) -> Self:
         if (self.trace is None) == (self.requests is None):
-            said = (
-                "there are no requests" if self.trace is None else "requests come from two places"
-            )
+            said = "there are none" if self.trace is None else "they come from two places"
             raise fault(said, expected="either trace or requests", key="requests")
         if self.requests is not None and not self.requests:
             raise fault("there are none", expected="at least one", key="requests")

@@ -89,16 +89,25 @@ class KvMover:
             for flow in moved.transfers
         ]
         request.kv_bytes = moved.wire_bytes
+        begun = int(env.now)
         ended = yield env.all_of([engine.send(flow) for flow in flows])
-        bounds = [record.bound_ps for record in ended.values()]
-        if engine.capabilities.contention:
-            ranks = (*source.devices, *target.devices)
-            first = len(source.devices)  # rank of the first target
-            together = parallel(
-                len(ranks),
-                tuple((flow.src_rank, first + flow.dst_rank) for flow in moved.transfers),
-                tuple(flow.size_bytes for flow in moved.transfers),
-                op="kv",
-            )
-            bounds.append(engine.bound_ps(together, ranks))
-        request.kv_bound_ps = max(bounds)
+        together_ps = self._together_ps(moved, source, target, engine)
+        request.kv_bound_ps = max(together_ps, *(record.bound_ps for record in ended.values()))
+        if not engine.capabilities.contention:
+            # Such an engine times each flow alone; the links they share still carry them all.
+            yield env.timeout(max(0, begun + together_ps - int(env.now)))
+
+    @staticmethod
+    def _together_ps(
+        moved: KvTransfer, source: ReplicaPlan, target: ReplicaPlan, engine: Engine
+    ) -> int:
+        """Return the least that all transfers together take on an empty fabric, in ps."""
+        ranks = (*source.devices, *target.devices)
+        first = len(source.devices)  # rank of the first target
+        together = parallel(
+            len(ranks),
+            tuple((flow.src_rank, first + flow.dst_rank) for flow in moved.transfers),
+            tuple(flow.size_bytes for flow in moved.transfers),
+            op="kv",
+        )
+        return engine.bound_ps(together, ranks)

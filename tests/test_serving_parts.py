@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving's parts: placement, routers, steps as schedules, one NIC for all, and bad input."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from railweave.collectives import plan
+from railweave.fabric.chain import chain, parallel, work
+from railweave.fabric.engine import FabricEnvironment
+from railweave.fabric.engines import make_engine
+from railweave.fabric.errors import InputError, RailweaveError
+from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
+from railweave.fabric.network import NetworkSettings
+from railweave.fabric.routing import Routing
+from railweave.runner import prepare, run_scenario
+from railweave.scenario import load_scenario
+from railweave.workloads.serving.pools import place_pools
+from railweave.workloads.serving.replica import Replica, ReplicaPlan
+from railweave.workloads.serving.request import Request
+from railweave.workloads.serving.routers import ROUTERS
+from railweave.workloads.serving.steps import repeats
+from railweave.workloads.serving.transfer import KvMover
+from railweave.workloads.shapes import load_shape
+from railweave.workloads.workload import find_kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from railweave.fabric.graph import Fabric
+
+ROCE = LinkModel.ROCE_LOSSLESS
+
+
+# ---------------------------------------------------------------------------- schedules
+def test_a_chain_is_a_sound_schedule() -> None:
+    reduce = plan("all_reduce", ranks=4, size_bytes=4000)
+    layer = chain([work(4, 10), reduce, work(4, 20), reduce])
+    layer.check()
+    assert len(layer) == 2 * (4 + 24) + 3
+    assert layer.total_bytes == 2 * reduce.total_bytes
+    assert layer.bytes_sent_per_rank().tolist() == [12_000] * 4
+    assert layer.delay_ps[[0, 30]].tolist() == [10, 20]
+    # Nothing of a later part may start before all of the one before: one barrier between them.
+    barriers = np.flatnonzero(layer.kind == 3)
+    assert barriers.tolist() == [4, 29, 34]
+    assert layer.n_deps[barriers].tolist() == [4, 4, 4]
+
+
+def test_chains_of_the_same_parts_share_their_structure() -> None:
+    sizes = (4000, 8000)
+    first, second = (
+        chain([work(4, size), plan("all_reduce", ranks=4, size_bytes=size)]) for size in sizes
+    )
+    assert first.succ is second.succ
+    assert first.src is second.src
+    assert first.key != second.key
+    again = chain([work(4, 4000), plan("all_reduce", ranks=4, size_bytes=4000)])
+    assert first.key == again.key
+
+
+def test_empty_parts_and_unlike_parts() -> None:
+    nothing = plan("all_reduce", ranks=1, size_bytes=10)
+    joined = chain([nothing, work(1, 5), nothing, work(1, 6)])
+    joined.check()
+    assert joined.delay_ps.sum() == 11
+    assert joined.n_deps.tolist() == [0, 1, 1, 1, 1]
+    with pytest.raises(RailweaveError, match="same number of ranks"):
+        chain([work(2, 1), work(3, 1)])
+
+
+def test_transfers_side_by_side_have_no_dependencies() -> None:
+    both = parallel(4, ((0, 2), (1, 3), (0, 3)), (10, 20, 30))
+    both.check()
+    assert both.n_deps.tolist() == [0, 0, 0]
+    assert both.bytes_sent_per_rank().tolist() == [40, 20, 0, 0]
+
+
+@given(st.lists(st.integers(0, 2), max_size=60))
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_repeats_say_the_same_sequence(order: list[int]) -> None:
+    runs = repeats(order)
+    assert list(itertools.chain.from_iterable(p * n for p, n in runs)) == order
+    assert len(runs) <= max(len(order), 1)
+
+
+def test_repeats_of_real_models_are_few() -> None:
+    shapes = {name: load_shape(name) for name in ("llama-3.1-70b", "deepseek-v3", "gpt-oss-20b")}
+    found = {
+        name: repeats([list(dict.fromkeys(s.layers)).index(layer) for layer in s.layers])
+        for name, s in shapes.items()
+    }
+    assert found["llama-3.1-70b"] == [((0,), 80)]
+    assert found["deepseek-v3"] == [((0,), 3), ((1,), 58)]
+    assert found["gpt-oss-20b"] == [((0, 1), 12)]
+
+
+# ---------------------------------------------------------------------------- one NIC
+def one_nic_hosts() -> Fabric:
+    """Return two hosts of eight GPUs that share one 400G NIC, behind one switch."""
+    build = FabricBuilder("one-nic")
+    switch = build.add_device("s0", DeviceKind.SWITCH, tier=1)
+    for number in range(2):
+        host = build.add_host(f"h{number}")
+        nic = build.add_device(f"h{number}/nic0", DeviceKind.NIC, host=host)
+        nvs = build.add_device(f"h{number}/nvs0", DeviceKind.NVSWITCH, host=host)
+        tree = build.add_device(f"h{number}/pcie0", DeviceKind.PCIE_SWITCH, host=host)
+        pcie = {"rate_bps": 10**13, "delay_ps": 0, "model": LinkModel.PCIE, "tier": "pcie"}
+        build.add_cable(nic, tree, **pcie)
+        build.add_cable(nic, switch, rate_bps=4 * 10**11, delay_ps=0, model=ROCE, tier="host-leaf")
+        for i in range(8):
+            gpu = build.add_device(f"h{number}/gpu{i}", DeviceKind.GPU, host=host, index=i)
+            build.add_cable(
+                gpu, nvs, rate_bps=36 * 10**11, delay_ps=0, model=LinkModel.NVLINK, tier="nvlink"
+            )
+            build.add_cable(gpu, tree, **pcie)
+            build.set_affine_nic(gpu, nic)
+    return build.finish()
+
+
+@pytest.mark.parametrize("kind", ["fluid", "analytic"])
+def test_a_cache_that_leaves_through_one_nic_takes_eight_times_as_long(kind: str) -> None:
+    fabric = one_nic_hosts()
+    env = FabricEnvironment()
+    network = NetworkSettings(ack_every=0)
+    engine = make_engine(kind, env, fabric, Routing(fabric), network)
+    sides = [
+        ReplicaPlan(
+            name=name,
+            devices=tuple(fabric.gpus[8 * i : 8 * i + 8].tolist()),
+            stages=(),
+            blocks=10_000,
+            block_tokens=1,
+        )
+        for i, name in enumerate(("prefill0", "decode0"))
+    ]
+    mover = KvMover(
+        shape=load_shape("llama-3.1-70b"),
+        prefill_tp=8,
+        prefill_pp=1,
+        decode_tp=8,
+        block=1,
+        kv_dtype=None,
+        prefix="",
+    )
+    request = Request(number=0, prompt_tokens=2150, output_tokens=1, arrival_ps=0)
+    env.run(env.process(mover.move(request, *sides, env=env, engine=engine)))
+    assert request.kv_bytes == 704_512_000
+    payload_ms = 8 * 1.76128
+    took_ms = env.now / 1e9
+    assert took_ms * network.efficiency() == pytest.approx(payload_ms, rel=5e-4)
+    assert request.kv_bound_ps == pytest.approx(env.now, rel=5e-4)
+    assert request.kv_bound_ps <= env.now + 2
+
+
+# ---------------------------------------------------------------------------- placement
+def placed(**workload: Any) -> dict[str, list[list[str]]]:
+    """Return the GPUs of each replica by name."""
+    found: dict[str, list[list[int]]] = {}
+    fabrics = []
+
+    def noted(model: Any, context: Any) -> dict[str, list[list[int]]]:
+        fabrics.append(context.fabric)
+        found.update(place_pools(model, context))
+        return found
+
+    keys = {"kind": "serving", "model": "llama-3.1-8b", "requests": [{"prompt": 1, "output": 1}]}
+    more = {key: workload.pop(key) for key in ("placement",) if key in workload}
+    scenario = load_scenario(
+        {"schema": 1, "topology": "h100-rail-8", "workload": {**keys, **workload}, **more}
+    )
+    kind = find_kind("serving")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(kind.__dict__, "start", noted)
+        prepare(scenario)
+    names = fabrics[0].device_names
+    return {
+        pool: [[names[gpu] for gpu in replica] for replica in replicas]
+        for pool, replicas in found.items()
+    }
+
+
+def gpus(host: int, first: int, count: int) -> list[str]:
+    return [f"h{host}/gpu{i}" for i in range(first, first + count)]
+
+
+def test_pools_fill_hosts_in_order_and_do_not_split_what_a_host_holds() -> None:
+    assert placed(prefill={"replicas": 3, "tp": 4}, decode={"tp": 8}) == {
+        "prefill": [gpus(0, 0, 4), gpus(0, 4, 4), gpus(1, 0, 4)],
+        "decode": [gpus(2, 0, 8)],
+    }
+    assert placed(prefill={"tp": 4, "pp": 4}, decode={"replicas": 2, "tp": 2}) == {
+        "prefill": [gpus(0, 0, 8) + gpus(1, 0, 8)],
+        "decode": [gpus(2, 0, 2), gpus(2, 2, 2)],
+    }
+
+
+def test_pools_share_hosts_only_if_they_must() -> None:
+    tight = placed(prefill={"replicas": 15, "tp": 4}, decode={"tp": 4})
+    assert tight["decode"] == [gpus(7, 4, 4)]
+
+
+def test_pools_may_have_a_placement_of_their_own() -> None:
+    here = {"policy": "list", "gpus": ["h5/gpu1", "h5/gpu0"]}
+    found = placed(prefill={"tp": 1}, decode={"tp": 2, "placement": here})
+    assert found == {"prefill": [["h0/gpu0"]], "decode": [["h5/gpu1", "h5/gpu0"]]}
+    both = {"policy": "list", "gpus": ["h3"]}
+    assert placed(prefill={"tp": 4}, decode={"tp": 4}, placement=both) == {
+        "prefill": [gpus(3, 0, 4)],
+        "decode": [gpus(3, 4, 4)],
+    }
+    shuffled = placed(
+        prefill={"replicas": 4}, decode={"replicas": 4}, placement={"policy": "random"}
+    )
+    taken = [gpu for pool in shuffled.values() for (gpu,) in pool]
+    assert len(set(taken)) == 8
+    assert taken != gpus(0, 0, 8)
+
+
+# ---------------------------------------------------------------------------- routers, blocks
+@dataclass
+class View:
+    connections: int
+    free_blocks: int = 0
+
+
+def test_round_robin_takes_every_replica_in_turn() -> None:
+    router = ROUTERS.get("round-robin")(np.random.default_rng(1))
+    request = Request(number=0, prompt_tokens=1, output_tokens=1, arrival_ps=0)
+    pool = [View(9), View(0), View(3)]
+    assert [router.choose(request, pool) for _ in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_least_connections_takes_the_fewest_and_breaks_ties_in_turn() -> None:
+    router = ROUTERS.get("least-connections")(np.random.default_rng(1))
+    request = Request(number=0, prompt_tokens=1, output_tokens=1, arrival_ps=0)
+    assert router.choose(request, [View(2), View(1), View(3)]) == 1
+    assert [router.choose(request, [View(1), View(1), View(1)]) for _ in range(4)] == [2, 0, 1, 2]
+
+
+def test_blocks_are_given_first_come_first_served() -> None:
+    env = FabricEnvironment()
+    plan_ = ReplicaPlan(name="decode0", devices=(), stages=(), blocks=10, block_tokens=16)
+    replica = Replica(plan_, env, engine=None)  # type: ignore[arg-type]
+    requests = [Request(number=i, prompt_tokens=1, output_tokens=1, arrival_ps=0) for i in range(3)]
+    tokens = (100, 100, 1)
+    events = [replica.reserve(r, n) for r, n in zip(requests, tokens, strict=True)]
+    assert [event.triggered for event in events] == [True, False, False]  # nobody overtakes
+    assert list(replica.waiting()) == [
+        f"request {name} waits for {blocks} KV blocks of decode0, where 3 of 10 are free and r0 "
+        "hold the rest"
+        for name, blocks in (("r1", 7), ("r2", 1))
+    ]
+    replica.release(requests[0])
+    assert [event.triggered for event in events] == [True, True, True]
+    assert replica.free_blocks == 2
+
+
+# ---------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        (
+            "model: llama-3.1-70b, prefill: {replicas: 9, tp: 8}, decode: {tp: 8}",
+            "s.yaml:4: workload.prefill.replicas: the replicas need 80 GPUs (72 for prefill + 8 "
+            "for decode), but h100-rail-8 has 64; expected replicas x tp x pp of both pools at "
+            "most 64",
+        ),
+        (
+            "model: llama-3.1-70b, prefill: {tp: 1}, decode: {tp: 8}",
+            "s.yaml:4: workload.prefill.tp: llama-3.1-70b does not fit: a rank has 141.11 GB of "
+            "weights, and h100 offers 72.00 GB for weights and KV cache; expected more ranks, "
+            "larger GPUs or a smaller dtype",
+        ),
+        (
+            "model: llama-3.1-8b, kv_transfer: stream",
+            "s.yaml:4: workload.kv_transfer: layer-wise streaming of the KV cache is not in this "
+            "version; expected pull | push",
+        ),
+        (
+            "model: llama-3.1-8b, router: round-robbin",
+            "s.yaml:4: workload.router: 'round-robbin' is not a router; expected "
+            "least-connections | round-robin; did you mean 'round-robin'?",
+        ),
+        ("model: llama-3.1-7b", "did you mean 'llama-3.1-70b'?"),
+        ("model: llama-3.1-8b, decode: {pp: 2}", "workload.decode.pp: "),
+        (
+            "model: llama-3.1-8b, prefill: {tp: 3}",
+            "workload.prefill.tp: 3 does not divide the 32 attention heads of llama-3.1-8b",
+        ),
+        ("model: llama-3.1-8b, dtype: fp7", "workload.dtype: 'fp7' is not a known number format"),
+        ("model: llama-3.1-8b, kv_dtype: int3", "workload.kv_dtype: 'int3' is not a known"),
+        (
+            "model: llama-3.1-8b, trace: none.csv",
+            "s.yaml:4: workload.requests: they come from two places; expected either trace or "
+            "requests",
+        ),
+        ("model: llama-3.1-8b, rate_scale: 0", "workload.rate_scale: "),
+        ("model: llama-3.1-8b, max_num_seq: 4", "did you mean 'max_num_seqs'?"),
+        ("model: llama-3.1-8b, prefill: {replica: 4}", "did you mean 'replicas'?"),
+    ],
+)
+def test_bad_input_is_one_clear_line(tmp_path: Path, workload: str, expected: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "schema: 1\ntopology: h100-rail-8\nworkload:\n"
+        f"  {{kind: serving, {workload}, requests: [{{prompt: 10, output: 1}}]}}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        prepare(load_scenario(path))
+    text = str(caught.value).replace(str(tmp_path) + "/", "")
+    assert expected in text
+    assert "\n" not in text
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("", "workload.requests: there are none; expected either trace or requests"),
+        (", requests: []", "workload.requests: there are none; expected at least one"),
+        (", requests: [{prompt: 0, output: 1}]", "workload.requests[0].prompt: "),
+        (", requests: [{prompt: 1, output: 1, at: 5}]", "workload.requests[0].at: 5 has no unit"),
+        (", trace: gone.csv", "gone.csv: cannot read the trace: No such file or directory"),
+    ],
+)
+def test_bad_requests_are_one_clear_line(tmp_path: Path, keys: str, expected: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "schema: 1\ntopology: h100-rail-8\nworkload:\n"
+        f"  {{kind: serving, model: llama-3.1-8b{keys}}}\n"
+    )
+    with pytest.raises(InputError) as caught:
+        prepare(load_scenario(path))
+    assert expected in str(caught.value)
+
+
+def test_pools_that_the_fabric_does_not_join_are_refused() -> None:
+    scenario = {
+        "schema": 1,
+        "topology": "h100-rail-8",
+        "faults": [{"node": "leaf0.r0", "do": "down"}],
+        "workload": {
+            "kind": "serving",
+            "model": "llama-3.1-8b",
+            "requests": [{"prompt": 1, "output": 1}],
+        },
+    }
+    with pytest.raises(InputError, match=r"h0/gpu0.*h1/gpu0"):
+        run_scenario(scenario)
