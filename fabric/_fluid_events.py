@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
     at = run.timers
     run.timers += 1
@@ -39,7 +39,7 @@ def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
     timers[at].head = head
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _pop_list(run: Any, timers: Any) -> Any:
     run.timers -= 1
     n = run.timers
@@ -61,7 +61,7 @@ def _pop_list(run: Any, timers: Any) -> Any:
     timers[at].head = head
 
 
-@jit()
+@jit(allocates=False)
 def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code: Any) -> Any:
     """Schedule ``code`` (node * 2, + 1 for its completion) at ``time``.
 
@@ -80,7 +80,7 @@ def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code:
     place.head = code
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def take_list(run: Any, timers: Any, opened: Any) -> Any:
     """Return the head of a list of events of this instant, or NO_TIMER."""
     place = opened[(run.now ^ run.now >> 7) & (OPEN - 1)]
@@ -94,7 +94,7 @@ def take_list(run: Any, timers: Any, opened: Any) -> Any:
     return NO_TIMER
 
 
-@jit()
+@jit(allocates=False)
 def start_nodes(
     run: Any, nodes: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
 ) -> Any:
@@ -104,57 +104,59 @@ def start_nodes(
         start_timer(run, nodes, timers, opened, time + nodes[node].delay, node * 2)
 
 
-@jit(internal=True)
-def sift(slots: Any, n: Any, at: Any) -> Any:
-    """Restore the finish heap of ``n`` slots around place ``at``; equal times keep any order."""
-    slot = slots[at].heap
-    time = slots[slot].finish
+@jit(internal=True, allocates=False)
+def sift(ends: Any, slots: Any, n: Any, at: Any) -> None:
+    """Restore the finish heap of ``n`` ends around place ``at``; equal times keep any order."""
+    time = ends[at].time
+    slot = ends[at].slot
     while at > 0:
         up = (at - 1) >> 1
-        above = slots[up].heap
-        if slots[above].finish <= time:
+        if ends[up].time <= time:
             break
-        slots[at].heap = above
-        slots[above].heap_at = at
+        ends[at].time = ends[up].time
+        ends[at].slot = ends[up].slot
+        slots[ends[at].slot].heap_at = at
         at = up
     while True:
         child = 2 * at + 1
         if child >= n:
             break
-        below = slots[child].heap
-        if child + 1 < n and slots[slots[child + 1].heap].finish < slots[below].finish:
+        if child + 1 < n and ends[child + 1].time < ends[child].time:
             child += 1
-            below = slots[child].heap
-        if slots[below].finish >= time:
+        if ends[child].time >= time:
             break
-        slots[at].heap = below
-        slots[below].heap_at = at
+        ends[at].time = ends[child].time
+        ends[at].slot = ends[child].slot
+        slots[ends[at].slot].heap_at = at
         at = child
-    slots[at].heap = slot
+    ends[at].time = time
+    ends[at].slot = slot
     slots[slot].heap_at = at
 
 
-@jit()
-def push_finish(run: Any, slots: Any, slot: Any) -> Any:
+@jit(allocates=False)
+def push_finish(run: Any, ends: Any, slots: Any, slot: Any) -> None:
     """Add a slot to the finish heap."""
     n = run.active
     run.active = n + 1
-    slots[n].heap = slot
-    sift(slots, n + 1, n)
+    ends[n].time = slots[slot].finish
+    ends[n].slot = slot
+    sift(ends, slots, n + 1, n)
 
 
-@jit()
-def drop_finish(run: Any, slots: Any, slot: Any) -> Any:
+@jit(allocates=False)
+def drop_finish(run: Any, ends: Any, slots: Any, slot: Any) -> None:
     """Take a slot out of the finish heap."""
     run.active -= 1
     n = run.active
     at = np.int64(slots[slot].heap_at)
     if at != n:
-        slots[at].heap = slots[n].heap
-        sift(slots, n, at)
+        ends[at].time = ends[n].time
+        ends[at].slot = ends[n].slot
+        sift(ends, slots, n, at)
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def sort(values: Any, n: Any) -> Any:
     """Sort ``values[:n]``, which often is sorted, one way or the other, already."""
     rising = True

@@ -32,18 +32,21 @@ from railweave.fabric._fluid_layout import (
     NO_TIMER,
     NOWHERE,
     OPEN,
+    PAUSED,
     REACHED,
     SLOT_BITS,
 )
-from railweave.fabric._fluid_solve import solve, touch_link
+from railweave.fabric._fluid_solve import acknowledge, solve, touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["advance", "leave_links", "write_nodes"]
 
+_INSTANTS = 65_536  # most instants and solved flows of one call, some tenths of a second
+_FLOWS = 1_000_000
 _PS = 8e12  # picoseconds per second times bits per byte
 
 
-@jit()
+@jit(allocates=False)
 def write_nodes(
     nodes: Any, base: Any, path: Any, wire: Any, delay: Any, succ_ptr: Any, edge: Any, group: Any
 ) -> Any:
@@ -58,14 +61,14 @@ def write_nodes(
         node.n_succ = succ_ptr[i + 1] - succ_ptr[i]
 
 
-@jit()
+@jit(allocates=False)
 def leave_links(
     run: Any, slots: Any, place: Any, links: Any, pool: Any, paths: Any, hops: Any, slot: Any
 ) -> Any:
     """Take a flow off its links and free its slot."""
     start = paths[slots[slot].path].hops
     for k in range(paths[slots[slot].path].hops_end - start):
-        number = hops[start + k].link
+        number = np.int64(hops[start + k].link)
         link = links[number]
         link.members -= 1
         moved = pool[link.members_at + link.members]
@@ -73,15 +76,18 @@ def leave_links(
         pool[link.members_at + hole] = moved
         place[moved >> 16, moved & 0xFFFF] = hole
         touch_link(run, links, number)
+        if link.members == 0:
+            acknowledge(run, links, number)
     slots[run.free].free = slot
     run.free += 1
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _place(
     run: Any,
     nodes: Any,
     groups: Any,
+    ends: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -96,17 +102,15 @@ def _place(
     n_hops = paths[node.path].hops_end - start
     if run.free == 0 and run.slots_used >= len(slots):
         return NEED_SLOTS
+    # A link that comes again on the path may need its k-th place too: ask for room before
+    # anything is changed.
+    most = run.pool_used
     for k in range(n_hops):
         link = links[hops[start + k].link]
-        if link.members == link.room:
-            room = max(4, 2 * link.room)
-            if run.pool_used + room > len(pool):
-                return NEED_POOL
-            for m in range(link.members):
-                pool[run.pool_used + m] = pool[link.members_at + m]
-            link.members_at = run.pool_used
-            link.room = room
-            run.pool_used += room
+        if link.members + k >= link.room:
+            most += max(4, 2 * link.room)
+    if most > len(pool):
+        return NEED_POOL
     if run.free > 0:
         run.free -= 1
         slot = np.int64(slots[run.free].free)
@@ -114,10 +118,20 @@ def _place(
         slot = run.slots_used
         run.slots_used += 1
     for k in range(n_hops):
-        link = links[hops[start + k].link]
+        crossed = np.int64(hops[start + k].link)
+        link = links[crossed]
+        if link.members == link.room:
+            room = max(4, 2 * link.room)
+            for m in range(link.members):
+                pool[run.pool_used + m] = pool[link.members_at + m]
+            link.members_at = run.pool_used
+            link.room = room
+            run.pool_used += room
         pool[link.members_at + link.members] = slot << 16 | k
         place[slot, k] = link.members
         link.members += 1
+        if link.members == 1:
+            acknowledge(run, links, crossed)
     flow = slots[slot]
     flow.node = number
     flow.path = node.path
@@ -129,14 +143,14 @@ def _place(
     flow.remaining = node.wire
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
-    push_finish(run, slots, slot)
+    push_finish(run, ends, slots, slot)
     slots[run.arrived].arrived = slot
     run.arrived += 1
     return 0
 
 
-@jit(internal=True)
-def _reschedule(run: Any, slots: Any) -> Any:
+@jit(internal=True, allocates=False)
+def _reschedule(run: Any, ends: Any, slots: Any) -> Any:
     """Move the finish times of the flows whose rate changed."""
     for i in range(run.changes):
         flow = slots[slots[i].changed]
@@ -147,15 +161,19 @@ def _reschedule(run: Any, slots: Any) -> Any:
         flow.updated = run.now
         if flow.rate > 0.0:
             takes = flow.remaining * _PS / flow.rate
-            # Up to the next picosecond, but not for the rounding of the division itself.
-            whole = np.int64(np.ceil(takes - 1e-3 - takes * 1e-15))
-            flow.finish = run.now + max(whole, 1)
+            if takes < FOREVER - run.now:
+                # Up to the next picosecond, but not for the rounding of the division itself.
+                whole = np.int64(np.ceil(takes - 1e-3 - takes * 1e-15))
+                flow.finish = run.now + max(whole, 1)
+            else:
+                flow.finish = FOREVER
         else:
             flow.finish = FOREVER
-        sift(slots, run.active, np.int64(flow.heap_at))
+        ends[flow.heap_at].time = flow.finish
+        sift(ends, slots, run.active, np.int64(flow.heap_at))
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     """Latency after the last bit left the narrowest link."""
     if path < 0:
@@ -164,21 +182,31 @@ def _tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     return paths[path].latency + np.int64(np.rint(first * paths[path].per_byte))
 
 
-@jit(internal=True)
-def _start(run: Any, nodes: Any, timers: Any, opened: Any, paths: Any, number: Any) -> Any:
+@jit(internal=True, allocates=False)
+def _start(
+    run: Any, nodes: Any, timers: Any, opened: Any, paths: Any, order: Any, number: Any
+) -> Any:
     """Start a node now: a flow joins the arrivals, anything else completes after its latency."""
     node = nodes[number]
     if node.path >= 0 and node.wire > 0:
-        nodes[run.arrivals].arrival = number
+        order[run.arrivals] = number
         run.arrivals += 1
     else:
         tail = _tail_ps(paths, node.path, node.wire)
         start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _complete(
-    run: Any, nodes: Any, succ: Any, groups: Any, timers: Any, opened: Any, paths: Any, number: Any
+    run: Any,
+    nodes: Any,
+    succ: Any,
+    groups: Any,
+    timers: Any,
+    opened: Any,
+    paths: Any,
+    order: Any,
+    number: Any,
 ) -> Any:
     """Complete a node: release its successors and perhaps its group."""
     node = nodes[number]
@@ -195,15 +223,16 @@ def _complete(
             if nodes[after].delay > 0:
                 start_timer(run, nodes, timers, opened, run.now + nodes[after].delay, after * 2)
             else:
-                _start(run, nodes, timers, opened, paths, after)
+                _start(run, nodes, timers, opened, paths, order, after)
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _drain(
     run: Any,
     nodes: Any,
     succ: Any,
     groups: Any,
+    ends: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -216,9 +245,9 @@ def _drain(
 ) -> Any:
     """Take all events of this instant, and those that they cause in it."""
     n = 0
-    while run.active > 0 and slots[slots[0].heap].finish == run.now:
-        slot = np.int64(slots[0].heap)
-        drop_finish(run, slots, slot)
+    while run.active > 0 and ends[0].time == run.now:
+        slot = ends[0].slot
+        drop_finish(run, ends, slots, slot)
         order[n] = slots[slot].node << SLOT_BITS | slot
         n += 1
     sort(order, n)
@@ -239,17 +268,18 @@ def _drain(
             if groups[nodes[number].group].left < 0:
                 continue
             if is_end:
-                _complete(run, nodes, succ, groups, timers, opened, paths, number)
+                _complete(run, nodes, succ, groups, timers, opened, paths, order, number)
             else:
-                _start(run, nodes, timers, opened, paths, number)
+                _start(run, nodes, timers, opened, paths, order, number)
 
 
-@jit()
+@jit(allocates=False)
 def advance(
     all_runs: Any,
     nodes: Any,
     succ: Any,
     groups: Any,
+    ends: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -263,10 +293,13 @@ def advance(
 ) -> Any:
     """Run until groups complete, or nothing is left at or before ``limit`` (ps).
 
-    Returns REACHED, COMPLETED (the first ``run.done`` of ``done`` are the groups), IDLE, or
-    NEED_* where an array must grow first; the call is then made again and goes on where it was.
+    Returns REACHED, COMPLETED (the first ``run.done`` of ``done`` are the groups), IDLE, NEED_*
+    where an array must grow first, or PAUSED; after the last two the call is made again and goes
+    on where it was.
     """
     run = all_runs[0]
+    until_instant = run.instant + _INSTANTS
+    until_solved = run.solved_flows + _FLOWS
     while True:
         if run.placing == 0:
             time = FOREVER
@@ -275,7 +308,7 @@ def advance(
             if run.timers > 0:
                 time = min(time, timers[0].time)
             if run.active > 0:
-                time = min(time, slots[slots[0].heap].finish)
+                time = min(time, ends[0].time)
             if run.touches > 0:  # a capacity was changed from outside
                 time = run.now
             if time >= FOREVER:
@@ -288,23 +321,23 @@ def advance(
             run.arrived = 0
             run.changes = 0
             _drain(
-                run, nodes, succ, groups, slots, place, links, pool, paths, hops, timers, opened,
-                order,
+                run, nodes, succ, groups, ends, slots, place, links, pool, paths, hops, timers,
+                opened, order,
             )  # fmt: skip
-            for i in range(run.arrivals):
-                order[i] = nodes[i].arrival
             sort(order, run.arrivals)
             run.placing = 1
         while run.arrived < run.arrivals:
             need = _place(
-                run, nodes, groups, slots, place, links, pool, paths, hops, order[run.arrived]
+                run, nodes, groups, ends, slots, place, links, pool, paths, hops, order[run.arrived]
             )
             if need:
                 return need
         if run.arrived > 0 or run.touches > 0:
             solve(run, slots, links, pool, paths, hops)
-            _reschedule(run, slots)
+            _reschedule(run, ends, slots)
         run.placing = 0
         run.instant += 1
         if run.done > 0:
             return COMPLETED
+        if run.instant > until_instant or run.solved_flows > until_solved:
+            return PAUSED

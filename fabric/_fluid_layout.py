@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["GROUP", "HOP", "LINK", "LIST", "NODE", "PATH", "RUN", "SLOT", "records"]
+__all__ = ["END", "GROUP", "HOP", "LINK", "LIST", "NODE", "PATH", "RUN", "SLOT", "records"]
 
 AT_CAP: Final = -1  # a flow's bottleneck is its cap
 NOWHERE: Final = -2  # a flow that was not solved for yet
@@ -27,6 +27,7 @@ COMPLETED: Final = 1  # groups ended now
 IDLE: Final = 2  # nothing will ever happen
 NEED_SLOTS: Final = 3
 NEED_POOL: Final = 4
+PAUSED: Final = 5  # a moment for Python, so that Ctrl-C is heard
 
 #: An active flow.
 SLOT: Final = np.dtype(
@@ -46,7 +47,6 @@ SLOT: Final = np.dtype(
         ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
         ("path", "i4"),
         ("heap_at", "i4"),  # place in the finish heap
-        ("heap", "i4"),  # * the finish heap, of slots
         ("free", "i4"),  # * stack of unused slots
         ("chosen", "i4"),  # * flows being solved for
         ("changed", "i4"),  # * flows whose rate may have changed in this instant
@@ -56,19 +56,17 @@ SLOT: Final = np.dtype(
 )
 
 #: Fields of `SLOT` that are work lists.
-WORK_LISTS: Final = ("heap", "free", "chosen", "changed", "arrived")
+WORK_LISTS: Final = ("free", "chosen", "changed", "arrived")
 
 #: One direction of a cable.
 LINK: Final = np.dtype(
     [
         ("capacity", "f8"),
-        ("usable", "f8"),  # capacity less the acknowledgements of the other direction
+        ("usable", "f8"),  # capacity less the acknowledgements of the other direction's data
         ("residual", "f8"),
         ("unfrozen", "f8"),  # sum of weight x share over flows not yet frozen
         ("filled_to", "f8"),  # level at which the current fill froze flows here (inf: none)
-        ("load", "f8"),  # data after the last solve
-        ("acked", "f8"),  # the load that the other direction's ``usable`` reckons with
-        ("ack_share", "f8"),  # acknowledgement bits per data bit
+        ("ack_share", "f8"),  # acknowledgement bits per data bit of the other direction
         ("members_at", "i8"),  # where its member list starts in the pool
         ("members", "i4"),
         ("room", "i4"),
@@ -88,13 +86,12 @@ NODE: Final = np.dtype(
     [
         ("wire", "i8"),
         ("delay", "i8"),
-        ("next", "i8"),  # next event in the same list of timers
+        ("next", "i4"),  # next event in the same list of timers
         ("path", "i4"),  # -1: crosses no link
         ("group", "i4"),
         ("deps", "i4"),  # predecessors that have not completed; -1: itself completed
         ("succ", "i4"),  # first successor
         ("n_succ", "i4"),
-        ("arrival", "i4"),  # * nodes whose flows start in this instant
     ],
     align=True,
 )
@@ -126,6 +123,9 @@ PATH: Final = np.dtype(
 #: A limiting link of a path, and the share of a wire bit that it carries.
 HOP: Final = np.dtype([("share", "f8"), ("link", "i4")], align=True)
 
+#: When a flow ends: an entry of the finish heap.
+END: Final = np.dtype([("time", "i8"), ("slot", "i8")], align=True)
+
 #: A list of node events at one time; an entry of the timer heap or an open list.
 LIST: Final = np.dtype([("time", "i8"), ("head", "i8")], align=True)
 
@@ -147,6 +147,7 @@ RUN: Final = np.dtype(
         ("done", "i8"),
         ("placing", "i8"),  # 1 while stopped between placing arrivals
         ("acks", "i8"),  # 1 where acknowledgements take capacity
+        ("narrowed", "i8"),  # 1 where a link may have lost capacity in this instant
         ("solves", "i8"),
         ("solved_flows", "i8"),
     ],

@@ -10,6 +10,10 @@ link touched is checked: a held flow above its link's level, or whose bottleneck
 or no longer its own, joins, and the filling starts again. Where nothing joins, every flow is at its
 cap or crosses a full link on which its level is the highest, which is the proof of max-min
 optimality (same book), so the answer is that of a full solve.
+
+Acknowledgements take what they need of a link from the data that goes the same way. They are
+reckoned anew whenever the link takes part in a solve; a change of the other way's rates alone does
+not start one, so they may be off by a part of the few per mille that they are.
 """
 
 from __future__ import annotations
@@ -21,13 +25,12 @@ import numpy as np
 from railweave.fabric._fluid_layout import AT_CAP
 from railweave.fabric.jit import jit
 
-__all__ = ["solve", "touch_link"]
+__all__ = ["acknowledge", "solve", "touch_link"]
 
 _EPS = 1e-9  # relative width within which levels are equal and a link is full
-_RIPPLES = 24  # rounds of acknowledgement feedback; each is 100 times weaker than the last
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _push(links: Any, heap: Any, key: Any, ident: Any) -> Any:
     """Push onto the heap of ``heap`` levels, ordered by (key, ident)."""
     at = heap
@@ -43,7 +46,7 @@ def _push(links: Any, heap: Any, key: Any, ident: Any) -> Any:
     links[at].heap_id = ident
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _pop(links: Any, heap: Any) -> Any:
     """Drop the top of the heap, which then has ``heap`` levels."""
     key = links[heap].heap_key
@@ -73,7 +76,7 @@ def _pop(links: Any, heap: Any) -> Any:
     links[at].heap_id = ident
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _choose(run: Any, slots: Any, slot: Any, round_: Any, n_chosen: Any) -> Any:
     """Add a flow to the set being solved for; keep the rate it had before this instant."""
     flow = slots[slot]
@@ -89,7 +92,7 @@ def _choose(run: Any, slots: Any, slot: Any, round_: Any, n_chosen: Any) -> Any:
     return n_chosen + 1
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _freeze(
     slots: Any,
     links: Any,
@@ -114,7 +117,21 @@ def _freeze(
         link.count -= 1
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
+def _refresh(slots: Any, links: Any, pool: Any, paths: Any, hops: Any, number: Any) -> None:
+    """Take the acknowledgements of the other way's present load off what a link can carry."""
+    link = links[number]
+    link.usable = link.capacity
+    if link.ack_share > 0.0:
+        other = links[number ^ 1]
+        load = 0.0
+        for m in range(other.members_at, other.members_at + other.members):
+            flow = slots[pool[m] >> 16]
+            load += hops[paths[flow.path].hops + (pool[m] & 0xFFFF)].share * flow.rate
+        link.usable -= link.ack_share * load
+
+
+@jit(internal=True, allocates=False)
 def _fill(
     slots: Any, links: Any, pool: Any, paths: Any, hops: Any, round_: Any, fill: Any, n_chosen: Any
 ) -> Any:
@@ -132,6 +149,7 @@ def _fill(
     for i in range(n_listed):
         number = np.int64(links[i].listed_list)
         link = links[number]
+        _refresh(slots, links, pool, paths, hops, number)
         link.residual = link.usable
         link.unfrozen = 0.0
         link.count = 0
@@ -190,7 +208,7 @@ def _fill(
     return n_listed
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _check(
     run: Any,
     slots: Any,
@@ -203,7 +221,7 @@ def _check(
     fill: Any,
     n_chosen: Any,
 ) -> Any:
-    """Add the held flows of a link whose rate is no longer max-min fair; note the link's load."""
+    """Add the held flows of a link whose rate is no longer max-min fair."""
     link = links[number]
     end = link.members_at + link.members
     load = 0.0
@@ -212,7 +230,6 @@ def _check(
         flow = slots[pool[m] >> 16]
         load += hops[paths[flow.path].hops + (pool[m] & 0xFFFF)].share * flow.rate
         highest = max(highest, flow.level)
-    link.load = load
     full = load >= link.usable * (1.0 - _EPS)
     over = load > link.usable * (1.0 + _EPS)
     filled = link.filled_to if link.listed == fill else np.inf
@@ -228,7 +245,7 @@ def _check(
     return n_chosen
 
 
-@jit()
+@jit(allocates=False)
 def touch_link(run: Any, links: Any, number: Any) -> Any:
     """Note that the next solve must look at a link."""
     if links[number].touched != run.instant:
@@ -237,26 +254,16 @@ def touch_link(run: Any, links: Any, number: Any) -> Any:
         run.touches += 1
 
 
-@jit(internal=True)
-def _acknowledge(run: Any, links: Any, n_listed: Any) -> Any:
-    """Let the acknowledgements of the listed links' loads take capacity from the other way.
-
-    Touches the links whose usable capacity changes and that carry flows.
-    """
-    run.touches = 0
-    for i in range(n_listed):
-        number = links[i].listed_list
-        link = links[number]
-        if link.ack_share > 0.0 and abs(link.load - link.acked) > 1e-12 * link.capacity:
-            link.acked = link.load
-            other = links[number ^ 1]
-            other.usable = other.capacity - link.ack_share * link.load
-            if other.members > 0:
-                links[run.touches].touched_list = number ^ 1
-                run.touches += 1
+@jit(allocates=False)
+def acknowledge(run: Any, links: Any, number: Any) -> None:
+    """Look at the other way of a link that began or ceased to carry flows, for its ACKs."""
+    other = links[number ^ 1]
+    if other.ack_share > 0.0 and other.members > 0:
+        touch_link(run, links, number ^ 1)
+        run.narrowed = 1
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     """Give a flow that shares no link its rate; return whether it is such a flow."""
     flow = slots[slot]
@@ -264,9 +271,10 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     bottleneck = AT_CAP
     for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
         link = links[hops[h].link]
-        if link.members != 1:
+        if link.members != 1 or (link.ack_share > 0.0 and links[hops[h].link ^ 1].members > 0):
             return False
-        most = link.usable / hops[h].share
+        link.usable = link.capacity
+        most = link.capacity / hops[h].share
         if most < rate:
             rate = most
             bottleneck = hops[h].link
@@ -276,7 +284,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     return True
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) -> Any:
     """Solve for the arrived flows and the touched links.
 
@@ -288,7 +296,7 @@ def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) ->
     n_chosen = np.int64(0)
     for i in range(run.arrived):
         slot = np.int64(slots[i].arrived)
-        if run.acks == 0 and _alone(slots, links, paths, hops, slot):
+        if _alone(slots, links, paths, hops, slot):
             slots[slot].saved = run.instant
             slots[slot].old_rate = 0.0
             slots[run.changes].changed = slot
@@ -298,18 +306,19 @@ def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) ->
             path = slots[slot].path
             for h in range(paths[path].hops, paths[path].hops_end):
                 touch_link(run, links, hops[h].link)
-    for _ in range(_RIPPLES):
-        for i in range(run.touches):
-            number = np.int64(links[i].touched_list)
-            link = links[number]
-            for m in range(link.members_at, link.members_at + link.members):
-                slot = pool[m] >> 16
-                if slots[slot].bottleneck == number:
-                    n_chosen = _choose(run, slots, slot, round_, n_chosen)
-        if n_chosen == 0 and run.acks == 0:
-            break
+    for i in range(run.touches):
+        number = np.int64(links[i].touched_list)
+        link = links[number]
+        for m in range(link.members_at, link.members_at + link.members):
+            slot = pool[m] >> 16
+            if slots[slot].bottleneck == number:
+                n_chosen = _choose(run, slots, slot, round_, n_chosen)
+    if n_chosen == 0 and run.narrowed == 0:
+        run.touches = 0
+        return
+    # The second round reckons with the acknowledgements of the rates that the first one found.
+    for _ in range(1 + run.acks):
         before = np.int64(-1)
-        n_listed = 0
         while n_chosen != before:
             before = n_chosen
             run.solves += 1
@@ -318,23 +327,17 @@ def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) ->
             fill = run.epoch
             n_listed = _fill(slots, links, pool, paths, hops, round_, fill, n_chosen)
             for i in range(run.touches):
-                number = links[i].touched_list
+                number = np.int64(links[i].touched_list)
                 if links[number].listed != fill:
+                    _refresh(slots, links, pool, paths, hops, number)
                     links[number].listed = fill
                     links[number].filled_to = np.inf
                     links[n_listed].listed_list = number
                     n_listed += 1
             for i in range(n_listed):
+                number = np.int64(links[i].listed_list)
                 n_chosen = _check(
-                    run, slots, links, pool, paths, hops, np.int64(links[i].listed_list), round_,
-                    fill, n_chosen,
-                )  # fmt: skip
-        if run.acks == 0:
-            break
-        _acknowledge(run, links, n_listed)
-        if run.touches == 0:
-            break
-        run.epoch += 1
-        round_ = run.epoch
-        n_chosen = np.int64(0)
+                    run, slots, links, pool, paths, hops, number, round_, fill, n_chosen
+                )
     run.touches = 0
+    run.narrowed = 0

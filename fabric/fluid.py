@@ -59,6 +59,8 @@ class FluidEngine(JobEngine):
         fabric = self.fabric
         capacity = np.where(fabric.link_up, fabric.link_rate_bps, 0).astype(np.float64)
         self.state = FluidState(capacity, self.table.ack_share(), self.table)
+        self._link_up = fabric.link_up.copy()  # as `set_link` left them
+        self._link_rate_bps = fabric.link_rate_bps.copy()
         self._memo = memo
         self._spans: dict[bytes, int | None] = {}
         self._isolated: dict[int, tuple[object, Isolated]] = {}
@@ -141,7 +143,9 @@ class FluidEngine(JobEngine):
         """Stop a flow; its event fails."""
         for group, job in self._jobs.items():
             if job.flow is flow:
-                self.state.cancel(group)
+                now = int(self.env.now)
+                self._count(self.state.moved(group, job.bound, now_ps=now), 1)
+                self.state.cancel(group, at_ps=now)
                 self._leave(group)
                 job.event.fail(RailweaveError(f"flow '{flow.id}' was cancelled"))
                 return
@@ -150,18 +154,31 @@ class FluidEngine(JobEngine):
     def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
         """Change one direction of a cable from now on."""
         fabric = self.fabric
-        now_up = bool(fabric.link_up[link]) if up is None else up
-        rate = int(fabric.link_rate_bps[link]) if rate_bps is None else rate_bps
+        if not 0 <= link < fabric.n_links:
+            raise InputError(f"there is no link {link}", expected=f"0 to {fabric.n_links - 1}")
+        if rate_bps is not None and rate_bps < 0:
+            raise InputError(f"'{fabric.link_name(link)}' cannot have a rate below 0")
         if not self.table.limiting(link):
             raise InputError(
                 f"'{fabric.link_name(link)}' cannot change during a run",
                 expected="a link that is not in series with a narrower one",
             )
+        most_bps = self.table.ceiling_bps(link)
+        if rate_bps is not None and rate_bps > most_bps:
+            raise InputError(
+                f"'{fabric.link_name(link)}' cannot become faster than the link in series with it",
+                expected=f"at most {most_bps:.0f} bit/s",
+            )
+        if up is not None:
+            self._link_up[link] = up
+        if rate_bps is not None:
+            self._link_rate_bps[link] = rate_bps
         owner = self._owner.get(link) or self._owner.get(link ^ 1)
         if owner is not None:
             self._wake(owner)
         self._isolated.clear()
-        self.state.set_capacity(link, float(rate) if now_up else 0.0)
+        capacity = float(self._link_rate_bps[link]) if self._link_up[link] else 0.0
+        self.state.set_capacity(link, capacity, at_ps=int(self.env.now))
 
     # ------------------------------------------------------------------ time
     @property
@@ -210,6 +227,8 @@ class FluidEngine(JobEngine):
         for _, _, memo in self._ends:
             runs = (now - memo.job.start_ps) // memo.span_ps if memo.span_ps else 0
             parts.append((memo.job.bound.usage, runs))
+            since = memo.job.start_ps + runs * memo.span_ps
+            parts.append((memo.isolated.moved(now - since), 1))
         for group, job in self._jobs.items():
             parts.append((job.bound.usage, job.repeat - job.runs_left))
             parts.append((self.state.moved(group, job.bound, now_ps=now), 1))
@@ -222,7 +241,7 @@ class FluidEngine(JobEngine):
             base = int(self.state.groups[group].first_node)
             for slot in self.state.slots_of(group):
                 flow = self.state.slots[slot]
-                if flow.rate == 0:
+                if flow.finish == FOREVER:
                     lines.append(self._stalled(job, int(flow.node) - base, int(flow.bottleneck)))
         return lines
 

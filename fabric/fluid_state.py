@@ -74,6 +74,7 @@ class FluidState:
         self.links.touched = -1
         self.pool = np.empty(max(64, 4 * n_links), np.int64)
         self.slots = records(lay.SLOT, 0)
+        self.ends = records(lay.END, 0)
         self.place = np.empty((0, 1), np.int32)
         self.nodes = records(lay.NODE, 0)
         self.succ = np.empty(0, np.int32)
@@ -94,6 +95,7 @@ class FluidState:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
         old = len(self.slots)
         self.slots = _grown(self.slots, rows)
+        self.ends = _grown(self.ends, rows)
         self.place = _grown(self.place, rows)
         self.slots.stamp[old:] = 0
         self.slots.frozen[old:] = 0
@@ -172,11 +174,15 @@ class FluidState:
         nodes, edges, base, edge = self._blocks.pop(group)
         self._free_blocks.setdefault((nodes, edges), []).append((group, base, edge))
 
-    def cancel(self, group: int) -> None:
-        """Stop a group: its flows leave their links and its events come to nothing."""
+    def cancel(self, group: int, *, at_ps: int) -> None:
+        """Stop a group at ``at_ps``: its flows leave their links, its events come to nothing.
+
+        Everything before ``at_ps`` must have been run.
+        """
+        self.run.now = max(int(self.run.now), at_ps)
         self.groups[group].left = -1
         for slot in self.slots_of(group):
-            drop_finish(self.run, self.slots, slot)
+            drop_finish(self.run, self.ends, self.slots, slot)
             leave_links(
                 self.run, self.slots, self.place, self.links, self.pool, self.paths.routes,
                 self.paths.hops, slot,
@@ -184,7 +190,7 @@ class FluidState:
 
     def slots_of(self, group: int) -> list[int]:
         """Slots of a group's active flows, in node order."""
-        active = self.slots.heap[: self.run.active]
+        active = self.ends.slot[: self.run.active]
         own = active[self.nodes.group[self.slots.node[active]] == group]
         return [int(s) for s in own[np.argsort(self.slots.node[own])]]
 
@@ -192,6 +198,10 @@ class FluidState:
         """Return what a group under way has put on each path in its present run."""
         base = int(self.groups[group].first_node)
         share = (self.nodes.deps[base : base + bound.n_nodes] == -1).astype(np.float64)
+        for _, code in self._pending():
+            node = (code >> 1) - base
+            if code & 1 and 0 <= node < bound.n_nodes:
+                share[node] = 1.0  # off its links; its last bits are still on their way
         for slot in self.slots_of(group):
             flow = self.slots[slot]
             node = int(flow.node) - base
@@ -199,11 +209,12 @@ class FluidState:
             share[node] = 1.0 - max(left, 0.0) / max(int(bound.wire_bytes[node]), 1)
         return bound.usage_of(share)
 
-    def set_capacity(self, link: int, capacity_bps: float) -> None:
-        """Change what a link carries from now on."""
+    def set_capacity(self, link: int, capacity_bps: float, *, at_ps: int) -> None:
+        """Change what a link carries from ``at_ps`` on; everything before must have been run."""
+        self.run.now = max(int(self.run.now), at_ps)
         row = self.links[link]
-        row.usable += capacity_bps - row.capacity
         row.capacity = capacity_bps
+        self.run.narrowed = 1
         touch_link(self.run, self.links, link)
 
     def _pending(self) -> list[tuple[int, int]]:
@@ -268,7 +279,7 @@ class FluidState:
                 flow.finish += offset_ps
             if flow.bottleneck >= 0:
                 flow.bottleneck = links[flow.bottleneck]
-            push_finish(self.run, self.slots, slot)
+            push_finish(self.run, self.ends, self.slots, slot)
         for theirs, link in enumerate(links):
             self._take_members(other, theirs, int(link), slot_here)
         return mine
@@ -287,9 +298,9 @@ class FluidState:
     def _take_members(
         self, other: FluidState, theirs: int, link: int, slot_here: dict[int, int]
     ) -> None:
-        """Copy the member list and the load of one link, keeping the list's order."""
+        """Copy the member list of one link, keeping its order."""
         here, there = self.links[link], other.links[theirs]
-        here.usable, here.load, here.acked = there.usable, there.load, there.acked
+        here.usable = there.usable
         count = int(there.members)
         if count > here.room:
             here.members_at = self.run.pool_used
@@ -310,8 +321,8 @@ class FluidState:
         """
         while True:
             code = advance(
-                self.runs, self.nodes, self.succ, self.groups, self.slots, self.place,
-                self.links, self.pool, self.paths.routes, self.paths.hops, self.timers,
+                self.runs, self.nodes, self.succ, self.groups, self.ends, self.slots,
+                self.place, self.links, self.pool, self.paths.routes, self.paths.hops, self.timers,
                 self.opened, self.order, limit_ps,
             )  # fmt: skip
             if code == lay.COMPLETED:
@@ -320,5 +331,5 @@ class FluidState:
                 self._add_slots(2 * len(self.slots))
             elif code == lay.NEED_POOL:
                 self.pool = _grown(self.pool, 2 * len(self.pool))
-            else:
+            elif code != lay.PAUSED:
                 return []

@@ -16,7 +16,11 @@ Kernel = TypeVar("Kernel", bound="Callable[..., Any]")
 
 
 def jit(
-    signature: str | list[str] | None = None, *, inline: bool = False, internal: bool = False
+    signature: str | list[str] | None = None,
+    *,
+    inline: bool = False,
+    internal: bool = False,
+    allocates: bool = True,
 ) -> Callable[[Kernel], Kernel]:
     """Return a decorator that compiles a function in nopython mode.
 
@@ -32,6 +36,8 @@ def jit(
         Let LLVM inline the function into its callers wherever it can; for small helpers.
     internal
         Only other kernels call the function, so it needs no entry from Python (saves compile time).
+    allocates
+        The function makes arrays. One that does not need not count references to those it is given.
 
     Notes
     -----
@@ -52,6 +58,8 @@ def jit(
     options: dict[str, Any] = {"error_model": "numpy"}
     if inline:
         options["forceinline"] = True
+    if not allocates:
+        options["_nrt"] = False
     if internal:
         options["no_cpython_wrapper"] = options["no_cfunc_wrapper"] = True
 

@@ -99,8 +99,12 @@ class JobEngine(Engine):
         """Start a flow now."""
         if flow.size_bytes < 0:
             raise InputError(f"flow '{flow.id}' has a negative size", expected="0B or more")
-        if not flow.weight > 0:
+        if not 0 < flow.weight < np.inf:
             raise InputError(f"flow '{flow.id}' has weight {flow.weight}", expected="above 0")
+        if flow.cap_bps is not None and not flow.cap_bps > 0:
+            raise InputError(f"flow '{flow.id}' has cap {flow.cap_bps}", expected="above 0")
+        if flow.qps is not None and flow.qps < 1:
+            raise InputError(f"flow '{flow.id}' has {flow.qps} queue pairs", expected="1 or more")
         bound = self._bind_flow(flow)
         job = Job(bound, self._event(), int(self.env.now), 1, flow.tag, flow, len(self._records))
         self._records.append(self._record(job, end_ps=-1))
@@ -158,6 +162,7 @@ class JobEngine(Engine):
     def _bind_flow(self, flow: Flow) -> BoundSchedule:
         qps = self.binder.qps if flow.qps is None else flow.qps
         if flow.path is not None:
+            self._check_pinned(flow, flow.path)
             pinned = PathSet(
                 np.array([0, len(flow.path)], np.int32),
                 np.array(flow.path, np.int32),
@@ -177,7 +182,7 @@ class JobEngine(Engine):
                     f"flow '{flow.id}' starts and ends at the same GPU, so it crosses no link",
                     expected="a cap, or another destination",
                 )
-            build.work(0, flow.size_bytes * 8 * PS_PER_S // flow.cap_bps)
+            build.work(0, -(-flow.size_bytes * 8 * PS_PER_S // flow.cap_bps))
             nothing = np.zeros(1, np.int64)
             return BoundSchedule(build.finish(), self.table, np.full(1, -1, np.int32), nothing)
         each, longer = divmod(flow.size_bytes, len(paths))
@@ -186,6 +191,27 @@ class JobEngine(Engine):
         plan = build.finish()
         path = np.array(paths, np.int32)
         return BoundSchedule(plan, self.table, path, self.table.wire_bytes(path, plan.size_bytes))
+
+    def _check_pinned(self, flow: Flow, path: tuple[int, ...]) -> None:
+        """Refuse a path that does not lead from the flow's source to its destination."""
+        fabric, at = self.fabric, flow.src
+        for link in path:
+            if not 0 <= link < fabric.n_links:
+                raise InputError(
+                    f"the path of flow '{flow.id}' names link {link}",
+                    expected=f"0 to {fabric.n_links - 1}",
+                )
+            if fabric.link_src[link] != at:
+                raise InputError(
+                    f"the path of flow '{flow.id}' breaks off before '{fabric.link_name(link)}'",
+                    expected=f"a link that leaves '{fabric.device_names[at]}'",
+                )
+            at = int(fabric.link_dst[link])
+        if at != flow.dst and path:
+            raise InputError(
+                f"the path of flow '{flow.id}' ends at '{fabric.device_names[at]}'",
+                expected=f"'{fabric.device_names[flow.dst]}'",
+            )
 
     # ------------------------------------------------------------------ ending work
     def _record(self, job: Job, *, end_ps: int) -> FlowRecord:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
-from railweave.fabric.binding import BoundSchedule, expand_spans
+from railweave.fabric.binding import BoundSchedule, Usage, expand_spans
 from railweave.fabric.fluid_state import FluidState
 
 if TYPE_CHECKING:
@@ -103,6 +103,11 @@ class Isolated:
         """Return what one run takes; None if it never ends."""
         state, _, ended = self.run(FOREVER - 1)
         return state.now_ps if ended else None
+
+    def moved(self, after_ps: int) -> Usage:
+        """Return what one run has put on each path ``after_ps`` after its start."""
+        state, group, _ = self.run(after_ps)
+        return state.moved(group, self.bound, now_ps=after_ps)
 
     def resume(self, whole: FluidState, *, start_ps: int, now_ps: int) -> int:
         """Continue a run that began at ``start_ps`` inside ``whole``; return its group there."""
