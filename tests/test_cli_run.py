@@ -57,9 +57,9 @@ def test_the_summary(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None
         "  p99   80.32 us  80.32 us\n"
         "  max   80.32 us\n"
         "\n"
-        "hottest links   utilisation  carried\n"
-        "h0/nic0:0>s0:0       99.6 %     1 MB\n"
-        "s0:1>h1/nic0:0       99.6 %     1 MB\n"
+        "hottest network links  utilisation  carried  bound at line rate\n"
+        "h0/nic0:0>s0:0              99.6 %     1 MB               80 us\n"
+        "s0:1>h1/nic0:0              99.6 %     1 MB               80 us\n"
         "\n"
         "folder  runs/pair-1\n"
     )

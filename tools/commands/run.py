@@ -225,5 +225,5 @@ def _hottest(result: "Result") -> str:
     ]
     if not rows:
         return ""
-    header = ("hottest links", "utilisation", "carried", "bound at line rate")
+    header = ("hottest network links", "utilisation", "carried", "bound at line rate")
     return aligned(rows, header=header, right=(1, 2, 3))
