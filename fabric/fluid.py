@@ -163,11 +163,11 @@ class FluidEngine(JobEngine):
                 f"'{fabric.link_name(link)}' cannot change during a run",
                 expected="a link that is not in series with a narrower one",
             )
-        most_bps = self.table.ceiling_bps(link)
-        if rate_bps is not None and rate_bps > most_bps:
+        built_bps = int(fabric.link_rate_bps[link])
+        if rate_bps is not None and rate_bps > built_bps:  # bounds reckon with the built rate
             raise InputError(
-                f"'{fabric.link_name(link)}' cannot become faster than the link in series with it",
-                expected=f"at most {most_bps:.0f} bit/s",
+                f"'{fabric.link_name(link)}' cannot become faster than it was built",
+                expected=f"at most {built_bps} bit/s",
             )
         if up is not None:
             self._link_up[link] = up
@@ -243,7 +243,7 @@ class FluidEngine(JobEngine):
                 flow = self.state.slots[slot]
                 if flow.finish == FOREVER:
                     lines.append(self._stalled(job, int(flow.node) - base, int(flow.bottleneck)))
-        return lines
+        return list(dict.fromkeys(lines))
 
     def _stalled(self, job: Job, node: int, link: int) -> str:
         where = self.fabric.link_name(link) if link >= 0 else "its cap"

@@ -124,6 +124,15 @@ class FluidState:
         return int(self.run.now)
 
     @property
+    def next_ps(self) -> int:
+        """Time of the next event; at least ``2**62`` if there is none."""
+        run = self.run
+        if run.touches > 0:
+            return int(run.now)
+        times = [*self.opened.time, *self.timers.time[: min(run.timers, 1)]]
+        return int(min([*times, *self.ends.time[: min(run.active, 1)]]))
+
+    @property
     def solves(self) -> tuple[int, int]:
         """How often rates were solved for, and how many flows in all."""
         return int(self.run.solves), int(self.run.solved_flows)

@@ -26,52 +26,38 @@ _PS = 8e12  # picoseconds per second times bits per byte
 _CUT_THROUGH_HEADER_BYTES = 128  # read before a cut-through switch forwards (assumption)
 
 
-def limiting_links(
-    fabric: Fabric, payload_share: NDArray[np.float64]
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Tell which links can ever limit a flow, bool (links,), and up to which rate that stays so.
+def limiting_links(fabric: Fabric, payload_share: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell which links can ever limit a flow, bool (links,).
 
-    At a device with exactly two cables whatever enters by one leaves by the other, so of the two
-    links in series only the narrower can limit. Leaving the wider out of the rate computation
-    changes no rate. At a NIC only its host side is left out: flows may start and end there.
+    At a NIC or PCIe switch with exactly two cables whatever enters by one leaves by the other, so
+    of the two links in series only the narrower can limit. Leaving the wider out of the rate
+    computation changes no rate. At a NIC only its host side is left out: flows may start and end
+    there. Links of network switches are all kept, as their rates may change during a run.
 
     Parameters
     ----------
     payload_share
         float64 (links,): link bits per wire bit of a flow that crosses it (1 on the network).
-
-    Returns
-    -------
-    limiting, ceiling_bps
-        The second is float64 (links,): the rate that a link may take during a run before one
-        that was left out for its sake would limit after all; inf where there is none.
     """
     m = fabric.n_links
     need = fabric.link_rate_bps / payload_share  # wire bit/s that would fill the link
     degree = np.bincount(fabric.link_src, minlength=fabric.n_devices)
-    transit = np.isin(fabric.kind, (DeviceKind.NIC, DeviceKind.PCIE_SWITCH, DeviceKind.SWITCH)) & (
-        degree == 2
-    )
+    transit = np.isin(fabric.kind, (DeviceKind.NIC, DeviceKind.PCIE_SWITCH)) & (degree == 2)
     limiting = np.ones(m, np.bool_)
-    ceiling = np.full(m, np.inf)
     out = np.flatnonzero(transit[fabric.link_src])
     out = out[np.argsort(fabric.link_src[out], kind="stable")]
     first, second = out[0::2], out[1::2]
     # first and second leave the same device; first ^ 1 enters it in series with second.
     inside = ~fabric.link_network
     for entering, leaving in ((first ^ 1, second), (second ^ 1, first)):
-        at_nic = fabric.kind[fabric.link_dst[entering]] == DeviceKind.NIC
         wider = (need[entering] > need[leaving]) | (
             (need[entering] == need[leaving]) & (entering < leaving)
         )
-        for left_out, narrower, which in (
-            (entering, leaving, wider),
-            (leaving, entering, ~wider),
-        ):
-            without = which & (~at_nic | inside[left_out]) & fabric.link_up[left_out]
-            limiting[left_out[without]] = False
-            np.minimum.at(ceiling, narrower[without], need[left_out[without]])
-    return limiting, np.where(np.isfinite(ceiling), ceiling * payload_share, np.inf)
+        at_nic = fabric.kind[fabric.link_dst[entering]] == DeviceKind.NIC
+        limiting[entering[wider & (~at_nic | inside[entering])]] = False
+        limiting[leaving[~wider & (~at_nic | inside[leaving])]] = False
+    limiting[~fabric.link_up] = True  # it may come up, and it stops whoever crosses it till then
+    return limiting
 
 
 def _put(array: NDArray[Any], at: int, values: NDArray[Any]) -> NDArray[Any]:
@@ -113,7 +99,7 @@ class PathTable:
         framed = Framing.INFINIBAND if self._infiniband().any() else Framing.ETHERNET
         self._efficiency = settings.efficiency(framed)
         self._payload_share = np.where(inside, self._efficiency, 1.0)
-        self._limiting, self._ceiling_bps = limiting_links(fabric, self._payload_share)
+        self._limiting = limiting_links(fabric, self._payload_share)
         self._n = 0
         self._n_hops = 0
         self.longest = 1  # most limiting links on one path
@@ -142,10 +128,6 @@ class PathTable:
     def limiting(self, link: int) -> bool:
         """Whether a link takes part in the rate computation."""
         return bool(self._limiting[link])
-
-    def ceiling_bps(self, link: int) -> float:
-        """Highest rate that a link may be given during a run, bit/s (inf: any)."""
-        return float(self._ceiling_bps[link])
 
     def links_of(self, path: int) -> NDArray[np.int32]:
         """Every link of a path, in order."""
