@@ -17,7 +17,7 @@ help: ## Say what can be made
 
 demo: $(VENV)/.runtime ## Serve Llama-3.1-70B on 256 emulated H100s, and draw the fabric
 	$(BIN)/railweave run $(DEMO) -o $(DEMO_RUN) --force
-	$(BIN)/railweave topo draw $(DEMO_TOPOLOGY) --run $(DEMO_RUN) -o $(DEMO_RUN)/fabric.svg
+	$(BIN)/railweave topo draw $(DEMO_TOPOLOGY) --run $(DEMO_RUN) -o $(DEMO_RUN)/fabric.svg --force
 	@echo "The run is in $(DEMO_RUN), the drawing in $(DEMO_RUN)/fabric.svg"
 
 test: lint types imports pytest ## Run every check
