@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from railweave.fabric.document import Document, Key
+    from railweave.fabric._yaml_reader import Key
 
 __all__ = ["validate"]
 
@@ -52,10 +52,34 @@ _BOUND: Final = {
 _EXPONENT: Final = re.compile(r"[-+]?[0-9][0-9_.]*[eE][-+]?[0-9]+")
 
 
+class Lines(Protocol):
+    """What is needed of a document: its values, and how to say where one is wrong."""
+
+    @property
+    def file(self) -> str | None:
+        """Name of the file."""
+
+    def line(self, loc: tuple[Key, ...]) -> int | None:
+        """Return the line of a key path."""
+
+    def get(self, loc: tuple[Key, ...]) -> Any:
+        """Return the value at a key path."""
+
+    def error(
+        self,
+        message: str,
+        *,
+        at: tuple[Key, ...] = (),
+        expected: str | None = None,
+        nearest: str | None = None,
+    ) -> InputError:
+        """Make an error about the value at a key path."""
+
+
 class _Finding:
     """One of pydantic's errors in the document's terms."""
 
-    def __init__(self, document: Document, at: tuple[Key, ...], error: ErrorDetails) -> None:
+    def __init__(self, document: Lines, at: tuple[Key, ...], error: ErrorDetails) -> None:
         kind, value, context = error["type"], error["input"], error.get("ctx", {})
         self.loc = at + _written_path(document.get(at), error)
         self.nearest: str | None = None
@@ -168,7 +192,7 @@ def _joined(findings: list[_Finding]) -> _Finding:
 
 
 def validate(
-    document: Document, model: type[Model] | TypeAdapter[Model], at: tuple[Key, ...]
+    document: Lines, model: type[Model] | TypeAdapter[Model], at: tuple[Key, ...]
 ) -> Model:
     """Validate the value at ``at`` of a document; see `Document.check`."""
     adapter = model if isinstance(model, TypeAdapter) else TypeAdapter(model)

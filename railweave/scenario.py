@@ -34,7 +34,7 @@ from railweave.workloads.workload import (
 if TYPE_CHECKING:
     from railweave.fabric.document import Key
     from railweave.fabric.network import NetworkSettings
-    from railweave.topologies.load import TopologySpec
+    from railweave.topologies.spec import TopologySpec
 
 __all__ = [
     "FaultModel",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from railweave.fabric.graph import Fabric
-    from railweave.topologies.load import TopologySpec
+    from railweave.topologies.spec import TopologySpec
 
 __all__ = ["Finding", "check", "pieces", "unreachable_pairs"]
 

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +11,7 @@ from railweave.fabric.document import Document, load_yaml
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.network_model import NetworkModel, phy_latency_ps
 from railweave.topologies.budgets import overfull_switches
-from railweave.topologies.spec import TopologyModel, topology
+from railweave.topologies.spec import TopologyModel, TopologySpec, topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,60 +26,6 @@ __all__ = [
     "shipped_designs",
     "topology_json_schema",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopologySpec:
-    """A checked topology file.
-
-    Parameters
-    ----------
-    name
-        Name of the fabric.
-    model
-        Its content, one of the models of the kinds.
-    document, at
-        Where it was read, to name lines in messages.
-    """
-
-    name: str
-    model: TopologyModel
-    document: Document = field(repr=False)
-    at: tuple[Key, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        """The kind: ``rail-optimized``, ``fat-tree``, ``custom``, ..."""
-        return self.model.kind
-
-    @property
-    def network(self) -> NetworkModel:
-        """The file's defaults for the network settings."""
-        return self.model.network
-
-    @property
-    def file(self) -> str | None:
-        """The file it was read from."""
-        return self.document.file
-
-    @property
-    def sha256(self) -> str:
-        """Digest of what the file says, whatever its spelling, order or comments."""
-        content = self.model.content() | {"name": self.name}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def locate(self, error: InputError) -> InputError:
-        """Return an error about this topology with its file, line and full field."""
-        loc = self.at + _keys(error.field)
-        return self.document.error(
-            error.message, at=loc, expected=error.expected, nearest=error.nearest
-        )
-
-
-def _keys(dotted: str | None) -> tuple[Key, ...]:
-    keys = dotted.split(".") if dotted else []
-    return tuple(int(key) if key.isdigit() else key for key in keys)
 
 
 def shipped_designs() -> Mapping[str, Path]:

@@ -7,7 +7,9 @@ A new kind is one new file in this package: a `TopologyModel` with the keys of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -23,6 +25,7 @@ from railweave.fabric.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from railweave.fabric.document import Document, Key
     from railweave.fabric.graph import Fabric
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "ResolvedLink",
     "SwitchName",
     "TopologyModel",
+    "TopologySpec",
     "UpperSpec",
     "topology",
 ]
@@ -159,6 +163,60 @@ topology: Registry[type[TopologyModel]] = Registry(
     "kind of topology", package="railweave.topologies"
 )
 """The kinds of topology; as a decorator, registers a new one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologySpec:
+    """A checked topology file.
+
+    Parameters
+    ----------
+    name
+        Name of the fabric.
+    model
+        Its content, one of the models of the kinds.
+    document, at
+        Where it was read, to name lines in messages.
+    """
+
+    name: str
+    model: TopologyModel
+    document: Document = field(repr=False)
+    at: tuple[Key, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The kind: ``rail-optimized``, ``fat-tree``, ``custom``, ..."""
+        return self.model.kind
+
+    @property
+    def network(self) -> NetworkModel:
+        """The file's defaults for the network settings."""
+        return self.model.network
+
+    @property
+    def file(self) -> str | None:
+        """The file it was read from."""
+        return self.document.file
+
+    @property
+    def sha256(self) -> str:
+        """Digest of what the file says, whatever its spelling, order or comments."""
+        content = self.model.content() | {"name": self.name}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def locate(self, error: InputError) -> InputError:
+        """Return an error about this topology with its file, line and full field."""
+        loc = self.at + _keys(error.field)
+        return self.document.error(
+            error.message, at=loc, expected=error.expected, nearest=error.nearest
+        )
+
+
+def _keys(dotted: str | None) -> tuple[Key, ...]:
+    keys = dotted.split(".") if dotted else []
+    return tuple(int(key) if key.isdigit() else key for key in keys)
 
 
 def nics_of(host: HostModel) -> int:

@@ -10,7 +10,7 @@ from railweave.tools.output import aligned, emit, emit_json, note, paint, write_
 
 if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
-    from railweave.topologies.load import TopologySpec
+    from railweave.topologies.spec import TopologySpec
 
 __all__ = ["open_topology", "topo"]
 
