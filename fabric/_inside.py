@@ -102,8 +102,9 @@ class Inside:
         while True:
             length = np.empty(len(src), _Int)
             links = np.full((len(src), width), -1, _Int)
+            found = np.zeros((_walk.ROOM, self.fabric.n_devices), _Int)
             _walk.inside(
-                src, dst, *wires, self.fabric.link_dst, self.tables.forwards, length, links
+                src, dst, *wires, self.fabric.link_dst, self.tables.forwards, found, length, links
             )
             longest = int(length.max(initial=0))
             if longest <= width:

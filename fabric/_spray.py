@@ -15,9 +15,8 @@ __all__ = ["spray"]
 
 @jit(
     "Tuple((i4[::1], i4[::1], f8[::1]))(i4[::1], i4[::1], i4[::1], i4[::1], i4[::1],"
-    " i2[:, :, ::1], i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], i4[::1],"
-    " i4[::1], i4[::1], i4[::1], i1[::1], i4[::1], i4[::1], i4[::1],"
-    " i4[::1], i4[::1], i8, i8)"
+    " i2[:, :, ::1], i4[::1], i4[:, ::1], i4[::1], i4[:, ::1],"
+    " i4[::1], i4[:, ::1], i4[::1], i4[:, ::1], i4[::1], i4[::1], i8, i8)"
 )
 def spray(
     source: Any,
@@ -27,18 +26,13 @@ def spray(
     row_of_nic: Any,
     near: Any,
     up_ptr: Any,
-    up_link: Any,
-    up_switch: Any,
+    up: Any,
     pair_ptr: Any,
-    pair_link: Any,
-    pair_nic: Any,
+    pair: Any,
     hop_ptr: Any,
-    hop_link: Any,
-    hop_switch: Any,
-    hop_direction: Any,
+    hop: Any,
     down_ptr: Any,
-    down_link: Any,
-    down_nic: Any,
+    down: Any,
     inside_ptr: Any,
     inside_link: Any,
     widest: Any,
@@ -51,7 +45,7 @@ def spray(
     length, so going level by level sees each state once, with all that flows into it.
     """
     switches = len(hop_ptr) - 1
-    to_link, to_state = np.empty(widest, np.int32), np.empty(widest, np.int32)
+    ahead = np.empty((2, widest), np.int32)
     now, then = np.empty(2 * switches, np.int32), np.empty(2 * switches, np.int32)
     amount = np.zeros(2 * switches, np.float64)
     on_link = np.zeros(link_count, np.float64)
@@ -70,41 +64,35 @@ def spray(
         if source[i] >= 0:
             goal = np.int64(target[i])
             row = np.int64(row_of_nic[goal])
-            count = leave(
-                np.int64(source[i]), goal, row, near, up_ptr, up_link, up_switch,
-                pair_ptr, pair_link, pair_nic, to_link, to_state,
-            )  # fmt: skip
+            count = leave(np.int64(source[i]), goal, row, near, up_ptr, up, pair_ptr, pair, ahead)
             waiting, level = 0, -1
             carried = 1.0
             while True:
-                ahead = 0
+                reached = 0
                 for k in range(max(waiting, 1)):
                     if level >= 0:
                         state = np.int64(now[k])
                         carried = amount[state]
                         amount[state] = 0.0
-                        count = onward(
-                            state, goal, row, near, hop_ptr, hop_link, hop_switch, hop_direction,
-                            down_ptr, down_link, down_nic, to_link, to_state,
-                        )  # fmt: skip
+                        count = onward(state, goal, row, near, hop_ptr, hop, down_ptr, down, ahead)
                     part = carried / count
                     for c in range(count):
-                        link = to_link[c]
+                        link = ahead[0, c]
                         if not seen[link]:
                             seen[link] = True
                             touched[found] = link
                             found += 1
                         on_link[link] += part
-                        after = to_state[c]
+                        after = ahead[1, c]
                         if after != HERE:
                             if amount[after] == 0.0:
-                                then[ahead] = after
-                                ahead += 1
+                                then[reached] = after
+                                reached += 1
                             amount[after] += part
-                if ahead == 0:
+                if reached == 0:
                     break
                 now, then = then, now
-                waiting = ahead
+                waiting = reached
                 level += 1
         if last[i] >= 0:
             for k in range(inside_ptr[last[i]], inside_ptr[last[i] + 1]):

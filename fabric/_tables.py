@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["Tables", "draw_tables", "nvlink_domains"]
 
 
+Csr = tuple["NDArray[np.int32]", "NDArray[np.int32]"]
+
+
 @dataclass(frozen=True, eq=False)
 class Tables:
     """Links in service, by dense switch and NIC number, next hops in (device index, port) order.
 
-    Each group is a CSR: ``ptr``, the links, and the far end. ``hop``: switch to switch, with
-    ``hop_direction`` +1 up, 0 across, -1 down; ``into``: the same by far end, for searching
-    backwards; ``down``: switch to NIC; ``up``: NIC to switch; ``pair``: NIC to NIC; ``pcie`` and
-    ``nvlink``: by device, with no far end.
+    Each group is a CSR: ``ptr``, and a table with a column per link, whose rows are the link and
+    the dense number at its far end. ``hop``: switch to switch, with a third row, the direction: +1
+    up, 0 across, -1 down; ``into``: the same by far end with the near end in its place, for
+    searching backwards; ``down``: switch to NIC; ``up``: NIC to switch; ``pair``: NIC to NIC;
+    ``pcie`` and ``nvlink``: by device, and the links alone.
 
     Parameters
     ----------
@@ -45,15 +49,13 @@ class Tables:
 
     dense: NDArray[np.int32]
     tier: NDArray[np.int32]
-    hop: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-    hop_direction: NDArray[np.int8]
-    into: tuple[NDArray[np.int32], NDArray[np.int32]]
-    into_direction: NDArray[np.int8]
-    down: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-    up: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-    pair: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-    pcie: tuple[NDArray[np.int32], NDArray[np.int32]]
-    nvlink: tuple[NDArray[np.int32], NDArray[np.int32]]
+    hop: Csr
+    into: Csr
+    down: Csr
+    up: Csr
+    pair: Csr
+    pcie: Csr
+    nvlink: Csr
     access: NDArray[np.int32]
     access_sets: tuple[tuple[int, ...], ...]
     position: NDArray[np.int64]
@@ -84,20 +86,21 @@ def draw_tables(fabric: Fabric) -> Tables:
     src_switch, dst_switch = (fabric.kind[end] == DeviceKind.SWITCH for end in (src, dst))
     src_nic, dst_nic = (fabric.kind[end] == DeviceKind.NIC for end in (src, dst))
 
-    def joined(
-        mask: NDArray[np.bool_], count: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    def joined(mask: NDArray[np.bool_], count: int) -> Csr:
         chosen = np.flatnonzero(mask & framed & live)
-        return _ptr(dense[src[chosen]], count), order[chosen], dense[dst[chosen]]
+        table = np.stack((order[chosen], dense[dst[chosen]])).astype(np.int32)
+        return _ptr(dense[src[chosen]], count), table
 
-    hop = joined(src_switch & dst_switch, len(switches))
-    hop_from = np.repeat(np.arange(len(switches), dtype=np.int32), np.diff(hop[0]))
-    direction = np.sign(tier[hop[2]] - tier[hop_from]).astype(np.int8)
+    hop_ptr, (hop_link, hop_to) = joined(src_switch & dst_switch, len(switches))
+    hop_from = np.repeat(np.arange(len(switches), dtype=np.int32), np.diff(hop_ptr))
+    direction = np.sign(tier[hop_to] - tier[hop_from]).astype(np.int32)
     if len(tier) and tier[0] < 0:
         direction[:] = -1
-    backwards = np.argsort(hop[2], kind="stable")
+    hop = np.stack((hop_link, hop_to, direction))
+    backwards = np.argsort(hop_to, kind="stable")
+    into = np.stack((hop_link, hop_from, direction))[:, backwards]
 
-    def inside(model: LinkModel) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def inside(model: LinkModel) -> Csr:
         chosen = np.flatnonzero((fabric.link_model[order] == model) & live)
         return _ptr(src[chosen], fabric.n_devices), order[chosen]
 
@@ -106,15 +109,13 @@ def draw_tables(fabric: Fabric) -> Tables:
     pair = joined(src_nic & dst_nic, len(nics))
     access, access_sets = _access(down, len(switches), len(nics))
     widest = max(
-        (int(np.diff(group[0]).max(initial=0)) for group in (hop, up, down, pair)), default=0
+        (int(np.diff(group[0]).max(initial=0)) for group in ((hop_ptr,), up, down, pair)), default=0
     )
     return Tables(
         dense=dense,
         tier=tier,
-        hop=hop,
-        hop_direction=direction,
-        into=(_ptr(hop[2], len(switches)), hop_from[backwards]),
-        into_direction=direction[backwards],
+        hop=(hop_ptr, hop),
+        into=(_ptr(hop_to, len(switches)), np.ascontiguousarray(into)),
         down=down,
         up=up,
         pair=pair,
@@ -131,12 +132,10 @@ def draw_tables(fabric: Fabric) -> Tables:
 
 
 def _access(
-    down: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
-    switches: int,
-    nics: int,
+    down: Csr, switches: int, nics: int
 ) -> tuple[NDArray[np.int32], tuple[tuple[int, ...], ...]]:
     owners = np.repeat(np.arange(switches, dtype=np.int64), np.diff(down[0]))
-    pairs = np.unique(down[2].astype(np.int64) * max(switches, 1) + owners)
+    pairs = np.unique(down[1][1].astype(np.int64) * max(switches, 1) + owners)
     nic, switch = pairs // max(switches, 1), pairs % max(switches, 1)
     homes = np.bincount(nic, minlength=nics)
     access = np.full(nics, -1, np.int32)

@@ -6,6 +6,9 @@ Switches and NICs go by dense numbers here, links by their index in the fabric. 
 between switches has a direction: +1 up, 0 across one tier, -1 down; where switches have no tiers
 every step is a step down, and the phases say nothing.
 
+Links come as CSR: ``ptr`` by owner, and a table with a column per link. Its rows are `LINK`, the
+link's index, `FAR`, the dense number at its far end, and between switches `DIRECTION`.
+
 numba's cache watches one file at a time: whoever changes ``leave`` or ``onward`` must touch
 ``_spray`` too, which calls them.
 """
@@ -19,12 +22,15 @@ import numpy as np
 from railweave.fabric.jit import jit
 
 __all__ = [
+    "DIRECTION",
+    "FAR",
     "HERE",
+    "LINK",
+    "ROOM",
     "distances",
     "hash_index",
     "inside",
     "leave",
-    "lengths",
     "mix",
     "onward",
     "source_port",
@@ -32,6 +38,9 @@ __all__ = [
 ]
 
 HERE = -1  # the state of a path that reached its NIC
+LINK, FAR, DIRECTION = 0, 1, 2  # rows of a table of links
+ROOM = 5  # rows of working room of `inside`
+_STAMP, _VIA, _CAME, _HOPS, _QUEUE = 0, 1, 2, 3, 4
 BY_HASH = 0
 BY_DESTINATION = 1
 
@@ -69,176 +78,131 @@ def hash_index(state: Any, source: Any, destination: Any, port: Any, count: Any)
     return np.int64(((value >> _32) * np.uint64(count)) >> _32)
 
 
-@jit("void(i4[::1], i4[::1], i4[::1], i4[::1], i1[::1], i2[:, :, ::1])")
+@jit("void(i4[::1], i4[::1], i4[::1], i4[:, ::1], i4[::1], i2[:, :, ::1])", allocates=False)
 def distances(
-    target_ptr: Any, targets: Any, in_ptr: Any, in_from: Any, in_direction: Any, out: Any
+    target_ptr: Any, targets: Any, into_ptr: Any, into: Any, queue: Any, out: Any
 ) -> None:
     """Fill ``out[row, phase, switch]`` with hops to the nearest target of each row, or -1.
 
     A breadth-first search backwards over states: a path climbs, crosses its own tier at most
-    once, then descends.
+    once, then descends. ``out`` comes filled with -1; ``queue`` has room for every state.
     """
-    switches = out.shape[2]
-    queue = np.empty(2 * switches, np.int32)
     for row in range(out.shape[0]):
-        near = out[row]
-        for switch in range(switches):
-            near[0, switch] = near[1, switch] = -1
-        head, tail = 0, 0
+        head = 0
+        tail = 0
         for t in range(target_ptr[row], target_ptr[row + 1]):
             for phase in range(2):
-                near[phase, targets[t]] = 0
+                out[row, phase, targets[t]] = 0
                 queue[tail] = 2 * targets[t] + phase
                 tail += 1
         while head < tail:
-            switch, phase = queue[head] >> 1, queue[head] & 1
+            switch = queue[head] >> 1
+            phase = queue[head] & 1
             head += 1
-            hops = near[phase, switch] + 1
-            for k in range(in_ptr[switch], in_ptr[switch + 1]):
-                before = in_from[k]
-                if phase == 0:
-                    if in_direction[k] > 0 and near[0, before] < 0:
-                        near[0, before] = hops
-                        queue[tail] = 2 * before
-                        tail += 1
-                elif in_direction[k] <= 0:
-                    if near[0, before] < 0:
-                        near[0, before] = hops
-                        queue[tail] = 2 * before
-                        tail += 1
-                    if in_direction[k] < 0 and near[1, before] < 0:
-                        near[1, before] = hops
-                        queue[tail] = 2 * before + 1
-                        tail += 1
+            hops = out[row, phase, switch] + 1
+            for k in range(into_ptr[switch], into_ptr[switch + 1]):
+                before = into[FAR, k]
+                direction = into[DIRECTION, k]
+                # What may lead to this state: a climb from phase 0; else a step down from either
+                # phase, or a step across from phase 0.
+                if out[row, 0, before] < 0 and (direction > 0) == (phase == 0):
+                    out[row, 0, before] = hops
+                    queue[tail] = 2 * before
+                    tail += 1
+                if out[row, 1, before] < 0 and direction < 0 and phase == 1:
+                    out[row, 1, before] = hops
+                    queue[tail] = 2 * before + 1
+                    tail += 1
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def leave(
     nic: Any,
     target: Any,
     row: Any,
     near: Any,
     up_ptr: Any,
-    up_link: Any,
-    up_switch: Any,
+    up: Any,
     pair_ptr: Any,
-    pair_link: Any,
-    pair_nic: Any,
-    to_link: Any,
-    to_state: Any,
+    pair: Any,
+    ahead: Any,
 ) -> Any:
-    """Fill in the next hops of a NIC towards another and return their number."""
+    """Fill in the next hops of a NIC towards another and return their number.
+
+    ``ahead`` takes a link and the state behind it per column.
+    """
     count = 0
     for k in range(pair_ptr[nic], pair_ptr[nic + 1]):
-        if pair_nic[k] == target:
-            to_link[count] = pair_link[k]
-            to_state[count] = HERE
+        if pair[FAR, k] == target:
+            ahead[0, count] = pair[LINK, k]
+            ahead[1, count] = HERE
             count += 1
     if count > 0 or row < 0:
         return count
     best = -1
     for k in range(up_ptr[nic], up_ptr[nic + 1]):
-        hops = near[row, 0, up_switch[k]]
+        hops = near[row, 0, up[FAR, k]]
         if hops < 0 or (best >= 0 and hops > best):
             continue
         if hops != best:
             best = hops
             count = 0
-        to_link[count] = up_link[k]
-        to_state[count] = 2 * up_switch[k]
+        ahead[0, count] = up[LINK, k]
+        ahead[1, count] = 2 * up[FAR, k]
         count += 1
     return count
 
 
-@jit(internal=True)
+@jit(internal=True, allocates=False)
 def onward(
     state: Any,
     target: Any,
     row: Any,
     near: Any,
     hop_ptr: Any,
-    hop_link: Any,
-    hop_switch: Any,
-    hop_direction: Any,
+    hop: Any,
     down_ptr: Any,
-    down_link: Any,
-    down_nic: Any,
-    to_link: Any,
-    to_state: Any,
+    down: Any,
+    ahead: Any,
 ) -> Any:
     """Fill in the next hops of a switch towards a NIC and return their number."""
-    switch, phase = state >> 1, state & 1
+    switch = state >> 1
+    phase = state & 1
     left = near[row, phase, switch]
     count = 0
     if left == 0:
-        low, high = np.int64(down_ptr[switch]), np.int64(down_ptr[switch + 1])
-        end = high
+        low = np.int64(down_ptr[switch])
+        end = np.int64(down_ptr[switch + 1])
+        high = end
         while low < high:
             middle = (low + high) >> 1
-            if down_nic[middle] < target:
+            if down[FAR, middle] < target:
                 low = middle + 1
             else:
                 high = middle
-        while low < end and down_nic[low] == target:
-            to_link[count] = down_link[low]
-            to_state[count] = HERE
+        while low < end and down[FAR, low] == target:
+            ahead[0, count] = down[LINK, low]
+            ahead[1, count] = HERE
             count += 1
             low += 1
         return count
     for k in range(hop_ptr[switch], hop_ptr[switch + 1]):
-        direction = hop_direction[k]
+        direction = hop[DIRECTION, k]
         if phase == 1 and direction >= 0:
             continue
         after = 0 if direction > 0 else 1
-        if near[row, after, hop_switch[k]] == left - 1:
-            to_link[count] = hop_link[k]
-            to_state[count] = 2 * hop_switch[k] + after
+        if near[row, after, hop[FAR, k]] == left - 1:
+            ahead[0, count] = hop[LINK, k]
+            ahead[1, count] = 2 * hop[FAR, k] + after
             count += 1
     return count
 
 
 @jit(
-    "void(i4[::1], i4[::1], i4[::1], i2[:, :, ::1], i4[::1], i4[::1], i4[::1], i4[::1], i4[::1],"
-    " i4[::1], i8, i4[::1])"
-)
-def lengths(
-    source: Any,
-    target: Any,
-    row_of_nic: Any,
-    near: Any,
-    up_ptr: Any,
-    up_link: Any,
-    up_switch: Any,
-    pair_ptr: Any,
-    pair_link: Any,
-    pair_nic: Any,
-    widest: Any,
-    out: Any,
-) -> None:
-    """Fill ``out`` with the links between NICs of each flow: 0 for no NICs, -1 for no route."""
-    to_link, to_state = np.empty(widest, np.int32), np.empty(widest, np.int32)
-    for i in range(len(source)):
-        out[i] = 0
-        if source[i] < 0:
-            continue
-        row = np.int64(row_of_nic[target[i]])
-        count = leave(
-            np.int64(source[i]), np.int64(target[i]), row, near, up_ptr, up_link, up_switch,
-            pair_ptr, pair_link, pair_nic, to_link, to_state,
-        )  # fmt: skip
-        if count == 0:
-            out[i] = -1
-        elif to_state[0] == HERE:
-            out[i] = 1
-        else:
-            out[i] = near[row, 0, to_state[0] >> 1] + 2
-
-
-@jit(
     "void(i8, i4[::1], i4[::1], i4[::1], i4[::1], u8[::1], i4[::1], i2[:, :, ::1],"
-    " i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], i4[::1],"
-    " i4[::1], i4[::1], i4[::1], i1[::1], i4[::1], i4[::1], i4[::1],"
-    " u8[::1], i8[::1], i4[::1], i4[::1], i4[::1], i8, i4[::1], i4[::1])"
+    " i4[::1], i4[:, ::1], i4[::1], i4[:, ::1], i4[::1], i4[:, ::1], i4[::1], i4[:, ::1],"
+    " u8[::1], i8[::1], i4[::1], i4[::1], i4[::1], i4[:, ::1], i8[::1], i8[::1], i4[::1])",
+    allocates=False,
 )
 def walk(
     policy: Any,
@@ -250,24 +214,20 @@ def walk(
     row_of_nic: Any,
     near: Any,
     up_ptr: Any,
-    up_link: Any,
-    up_switch: Any,
+    up: Any,
     pair_ptr: Any,
-    pair_link: Any,
-    pair_nic: Any,
+    pair: Any,
     hop_ptr: Any,
-    hop_link: Any,
-    hop_switch: Any,
-    hop_direction: Any,
+    hop: Any,
     down_ptr: Any,
-    down_link: Any,
-    down_nic: Any,
+    down: Any,
     state_hash: Any,
     position: Any,
     tier: Any,
     inside_ptr: Any,
     inside_link: Any,
-    widest: Any,
+    ahead: Any,
+    digits: Any,
     ptr: Any,
     links: Any,
 ) -> None:
@@ -276,14 +236,9 @@ def walk(
     ``first`` and ``last`` number the stretches inside the hosts (-1: none); between them the flow
     goes from NIC ``source`` to NIC ``target`` (-1: it stays inside). By destination, a path climbs
     by the digits of the destination's position, lowest first, and comes down each tier by the
-    digit that brought it up there.
+    digit that brought it up there. ``ahead`` and ``digits`` (by tier) are working room.
     """
     switches = len(tier)
-    to_link, to_state = np.empty(widest, np.int32), np.empty(widest, np.int32)
-    top = 0
-    for switch in range(switches):
-        top = max(top, tier[switch])
-    digits = np.empty(top + 2, np.int64)
     for i in range(len(source)):
         at = np.int64(ptr[i])
         if first[i] >= 0:
@@ -294,57 +249,57 @@ def walk(
             nic = np.int64(source[i])
             goal = np.int64(target[i])
             row = np.int64(row_of_nic[goal])
-            word_from, word_to = np.uint64(nic), np.uint64(goal)
+            word_from = np.uint64(nic)
+            word_to = np.uint64(goal)
             port = source_port(queue_pair[i], word_from, word_to)
             digit: Any = position[goal]
-            count = leave(
-                nic, goal, row, near, up_ptr, up_link, up_switch,
-                pair_ptr, pair_link, pair_nic, to_link, to_state,
-            )  # fmt: skip
-            pick: Any = np.int64(0)
-            if count > 1:
-                if policy == BY_HASH:
-                    pick = hash_index(state_hash[switches + nic], word_from, word_to, port, count)
+            state: Any = np.int64(HERE)
+            starts = True
+            while starts or state != HERE:
+                if starts:
+                    count = leave(nic, goal, row, near, up_ptr, up, pair_ptr, pair, ahead)
+                    chooser = switches + nic
                 else:
-                    pick = digit % count
-                    digit = digit // count
-            level: Any
-            for level in range(top + 2):
-                digits[level] = digit
-            links[at] = to_link[pick]
-            at += 1
-            state: Any = np.int64(to_state[pick])
-            while state != HERE:
-                switch = state >> 1
-                count = onward(
-                    state, goal, row, near, hop_ptr, hop_link, hop_switch, hop_direction,
-                    down_ptr, down_link, down_nic, to_link, to_state,
-                )  # fmt: skip
-                pick = np.int64(0)
+                    count = onward(state, goal, row, near, hop_ptr, hop, down_ptr, down, ahead)
+                    chooser = state >> 1
+                pick: Any = np.int64(0)
                 if policy == BY_HASH:
                     if count > 1:
-                        pick = hash_index(state_hash[switch], word_from, word_to, port, count)
+                        pick = hash_index(state_hash[chooser], word_from, word_to, port, count)
+                elif starts:
+                    pick = digit % count
+                    digit = digit // count
+                    for above in range(len(digits)):
+                        digits[above] = digit
                 else:
-                    level = max(np.int64(tier[switch]), 0)
+                    level: Any = np.int64(tier[chooser])
+                    if level < 0:
+                        level = 0
                     if (state & 1) == 0:
                         digits[level] = digit
-                    after = np.int64(to_state[0])
+                    after = np.int64(ahead[1, 0])
                     if after != HERE:
                         if (after & 1) == 0:
                             digit = digits[level] // count
                         else:
-                            level = max(np.int64(tier[after >> 1]), 0)
+                            level = np.int64(tier[after >> 1])
+                            if level < 0:
+                                level = 0
                     pick = digits[level] % count
-                links[at] = to_link[pick]
+                links[at] = ahead[0, pick]
                 at += 1
-                state = np.int64(to_state[pick])
+                state = np.int64(ahead[1, pick])
+                starts = False
         if last[i] >= 0:
             for k in range(inside_ptr[last[i]], inside_ptr[last[i] + 1]):
                 links[at] = inside_link[k]
                 at += 1
 
 
-@jit("void(i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], b1[::1], i4[::1], i4[:, ::1])")
+@jit(
+    "void(i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], b1[::1], i4[:, ::1], i4[::1], i4[:, ::1])",
+    allocates=False,
+)
 def inside(
     source: Any,
     target: Any,
@@ -352,43 +307,42 @@ def inside(
     out_link: Any,
     link_dst: Any,
     forwards: Any,
+    found: Any,
     length: Any,
     links: Any,
 ) -> None:
     """Find the shortest path between two devices of each pair over the links given.
 
     Only devices that ``forwards`` marks pass bytes on. ``length`` is -1 where there is no path;
-    rows of ``links`` hold as much of it as fits.
+    rows of ``links`` hold as much of it as fits. ``found``, zeros, is working room: `ROOM` rows
+    with a column per device.
     """
-    stamp = np.zeros(len(forwards), np.int32)
-    via = np.empty(len(forwards), np.int32)
-    came = np.empty(len(forwards), np.int32)
-    hops = np.empty(len(forwards), np.int32)
-    queue = np.empty(len(forwards), np.int32)
     for i in range(len(source)):
-        length[i] = -1
-        head, tail = 0, 1
-        queue[0] = source[i]
-        stamp[source[i]] = i + 1
-        hops[source[i]] = 0
-        while head < tail and stamp[target[i]] != i + 1:
-            device = queue[head]
+        head = 0
+        tail = 1
+        found[_QUEUE, 0] = source[i]
+        found[_STAMP, source[i]] = i + 1
+        while head < tail and found[_STAMP, target[i]] != i + 1:
+            device = found[_QUEUE, head]
             head += 1
             if head > 1 and not forwards[device]:
                 continue
             for k in range(out_ptr[device], out_ptr[device + 1]):
-                peer = link_dst[out_link[k]]
-                if stamp[peer] != i + 1:
-                    stamp[peer] = i + 1
-                    via[peer] = out_link[k]
-                    came[peer] = device
-                    hops[peer] = hops[device] + 1
-                    queue[tail] = peer
+                link = out_link[k]
+                peer = link_dst[link]
+                if found[_STAMP, peer] != i + 1:
+                    found[_STAMP, peer] = i + 1
+                    found[_VIA, peer] = link
+                    found[_CAME, peer] = device
+                    found[_HOPS, peer] = found[_HOPS, device] + 1 if head > 1 else 1
+                    found[_QUEUE, tail] = peer
                     tail += 1
-        if stamp[target[i]] == i + 1:
-            length[i] = hops[target[i]]
+        hops = -1
+        if found[_STAMP, target[i]] == i + 1:
             device = target[i]
-            for k in range(length[i] - 1, -1, -1):
+            hops = 0 if source[i] == device else found[_HOPS, device]
+            for k in range(hops - 1, -1, -1):
                 if k < links.shape[1]:
-                    links[i, k] = via[device]
-                device = came[device]
+                    links[i, k] = found[_VIA, device]
+                device = found[_CAME, device]
+        length[i] = hops

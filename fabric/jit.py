@@ -60,8 +60,9 @@ def jit(
         options["forceinline"] = True
     if not allocates:
         options["_nrt"] = False
+    options["no_cfunc_wrapper"] = True  # nothing calls them through C pointers
     if internal:
-        options["no_cpython_wrapper"] = options["no_cfunc_wrapper"] = True
+        options["no_cpython_wrapper"] = True
 
     def compile_kernel(function: Kernel) -> Kernel:
         try:

@@ -123,8 +123,9 @@ class Routing:
         target_ptr = np.zeros(len(members) + 1, _Int)
         np.cumsum([len(homes) for homes in members], out=target_ptr[1:])
         targets = np.array([switch for homes in members for switch in homes], _Int)
-        rows = np.empty((len(missing), 2, len(tables.tier)), np.int16)
-        _walk.distances(target_ptr, targets, *tables.into, tables.into_direction, rows)
+        rows = np.full((len(missing), 2, len(tables.tier)), -1, np.int16)
+        queue = np.empty(2 * len(tables.tier), _Int)
+        _walk.distances(target_ptr, targets, *tables.into, queue, rows)
         self._row_of_set[missing] = np.arange(len(missing), dtype=_Int) + len(self._near)
         self._near = np.concatenate((self._near, rows))
 
@@ -174,13 +175,13 @@ class Routing:
         switch, phase = state >> 1, state & 1
         left = int(near[phase, switch])
         if left == 0:
-            ptr, links, to = tables.down
+            ptr, (links, to) = tables.down
             span = range(ptr[switch], ptr[switch + 1])
             return [(int(links[k]), _walk.HERE) for k in span if to[k] == nic]
-        ptr, links, to = tables.hop
+        ptr, (links, to, directions) = tables.hop
         found = []
         for k in range(ptr[switch], ptr[switch + 1]):
-            direction = tables.hop_direction[k]
+            direction = directions[k]
             after = 0 if direction > 0 else 1
             if (phase == 0 or direction < 0) and near[after, to[k]] == left - 1:
                 found.append((int(links[k]), 2 * int(to[k]) + after))
@@ -188,12 +189,12 @@ class Routing:
 
     def _leave(self, nic: int, target: int, row: int) -> list[tuple[int, int]]:
         """Return ``(link, state)`` of the next hops of a NIC: the reference of ``_walk.leave``."""
-        ptr, links, to = self._tables.pair
+        ptr, (links, to) = self._tables.pair
         span = range(ptr[nic], ptr[nic + 1])
         direct = [(int(links[k]), _walk.HERE) for k in span if to[k] == target]
         if direct or row < 0:
             return direct
-        ptr, links, to = self._tables.up
+        ptr, (links, to) = self._tables.up
         near = self._near[row, 0]
         span = range(ptr[nic], ptr[nic + 1])
         ways = [(int(near[to[k]]), int(links[k]), 2 * int(to[k])) for k in span]
@@ -227,32 +228,53 @@ class Routing:
         trip = self._inside.journeys(src, dst)
         tables = self._tables
         row_of_nic = self._rows(trip.target[trip.target >= 0])
-        between = np.empty(len(src), _Int)
-        _walk.lengths(
-            trip.source, trip.target, row_of_nic, self._near, *tables.up, *tables.pair,
-            tables.widest, between,
-        )  # fmt: skip
+        between = self._lengths(trip, row_of_nic)
         if (between < 0).any():
             i = int(np.argmax(between < 0))
             raise self._unreachable(int(src[i]), int(dst[i]))
         if self.policy == "spray":
             return self._sprayed(trip, row_of_nic)
         stretch = np.append(np.diff(trip.stretch_ptr), 0)  # [-1]: no stretch
-        total = between.astype(np.int64) + stretch[trip.first] + stretch[trip.last]
+        total = between + stretch[trip.first] + stretch[trip.last]
         ptr = np.concatenate(([0], np.cumsum(total)))
         if ptr[-1] >= 2**31:
             raise InputError(f"{len(src)} flows cross {ptr[-1]} links", expected="below 2**31")
-        ptr = ptr.astype(_Int)
         links = np.empty(ptr[-1], _Int)
+        ahead = np.empty((2, tables.widest), _Int)
+        digits = np.empty(max(int(tables.tier.max(initial=0)), 0) + 2, np.int64)
         by = _walk.BY_DESTINATION if self.policy == "rail" else _walk.BY_HASH
         with np.errstate(over="ignore"):  # hashes wrap; only uncompiled runs would say so
             _walk.walk(
                 by, trip.source, trip.target, trip.first, trip.last, pair, row_of_nic, self._near,
-                *tables.up, *tables.pair, *tables.hop, tables.hop_direction, *tables.down,
+                *tables.up, *tables.pair, *tables.hop, *tables.down,
                 self._hash_states, tables.position, tables.tier,
-                trip.stretch_ptr, trip.stretch_links, tables.widest, ptr, links,
+                trip.stretch_ptr, trip.stretch_links, ahead, digits, ptr, links,
             )  # fmt: skip
-        return PathSet(ptr, links, np.ones(len(links)))
+        return PathSet(ptr.astype(_Int), links, np.ones(len(links)))
+
+    def _lengths(self, trip: Journeys, row_of_nic: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the links between the NICs of each flow: 0 without NICs, -1 without a route."""
+        tables = self._tables
+        crosses = np.flatnonzero(trip.source >= 0)
+        source, target = trip.source[crosses], trip.target[crosses]
+        row = row_of_nic[target]
+        ptr, (_, home) = tables.up
+        start, ways = ptr[source], ptr[source + 1] - ptr[source]
+        nearest = np.full(len(crosses), -1, np.int64)
+        for k in range(int(ways.max(initial=0))):
+            some = np.flatnonzero((row >= 0) & (k < ways))
+            hops = self._near[row[some], 0, home[start[some] + k]]
+            closer = (hops >= 0) & ((nearest[some] < 0) | (hops < nearest[some]))
+            nearest[some[closer]] = hops[closer]
+        length = np.where(nearest >= 0, nearest + 2, -1)
+        pair_ptr, (_, peer) = tables.pair
+        if len(peer):
+            nics = len(self.fabric.nics)
+            owner = np.repeat(np.arange(nics), np.diff(pair_ptr))
+            length[np.isin(source * np.int64(nics) + target, owner * nics + peer)] = 1
+        out = np.zeros(len(trip.source), np.int64)
+        out[crosses] = length
+        return out
 
     def _sprayed(self, trip: Journeys, row_of_nic: NDArray[np.int32]) -> PathSet:
         from railweave.fabric._spray import spray
@@ -260,7 +282,7 @@ class Routing:
         tables = self._tables
         ptr, links, share = spray(
             trip.source, trip.target, trip.first, trip.last, row_of_nic, self._near,
-            *tables.up, *tables.pair, *tables.hop, tables.hop_direction, *tables.down,
+            *tables.up, *tables.pair, *tables.hop, *tables.down,
             trip.stretch_ptr, trip.stretch_links, tables.widest, self.fabric.n_links,
         )  # fmt: skip
         return PathSet(ptr, links[: ptr[-1]].copy(), share[: ptr[-1]].copy())
@@ -308,7 +330,8 @@ class Routing:
             length, path = np.empty(1, _Int), np.empty((1, 1), _Int)
             _walk.inside(
                 np.array(ends[:1], _Int), np.array(ends[1:], _Int), ptr, links, fabric.link_dst,
-                fabric.kind == DeviceKind.SWITCH, length, path,
+                fabric.kind == DeviceKind.SWITCH,
+                np.zeros((_walk.ROOM, fabric.n_devices), _Int), length, path,
             )  # fmt: skip
             if length[0] >= 0:
                 reason = "every path left descends and climbs again, which could deadlock"
