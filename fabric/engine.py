@@ -172,7 +172,8 @@ class Engine(ABC):
     def advance(self, limit_ps: int | None) -> int | None:
         """Run to the first completions at or before ``limit_ps`` and return their time, else None.
 
-        None with ``limit_ps`` None means that nothing will ever complete.
+        It may also stop before, with nothing to deliver, so that others get a turn. None with
+        ``limit_ps`` None means that nothing will ever complete.
         """
 
     @abstractmethod

@@ -190,8 +190,8 @@ class FluidEngine(JobEngine):
         """Run to the first completions at or before ``limit_ps``."""
         limit = FOREVER - 1 if limit_ps is None else limit_ps
         known_end = self._ends[0][0] if self._ends else FOREVER
-        groups = self.state.advance(min(limit, known_end)) if self._jobs else []
-        if groups:
+        groups = self.state.advance(min(limit, known_end)) if self._jobs else None
+        if groups is not None:
             self._reached = (self.state.now_ps, groups)
         elif known_end <= limit:
             self._reached = (known_end, [])

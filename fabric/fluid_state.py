@@ -323,10 +323,10 @@ class FluidState:
             self.place[slot, hop] = m
         here.members = count
 
-    def advance(self, limit_ps: int) -> list[int]:
+    def advance(self, limit_ps: int) -> list[int] | None:
         """Run to the first completions at or before ``limit_ps``; return the groups that ended.
 
-        An empty list: nothing completes by then.
+        None: nothing completes by then. An empty list: a pause on the way, at `now_ps`.
         """
         while True:
             code = advance(
@@ -340,5 +340,5 @@ class FluidState:
                 self._add_slots(2 * len(self.slots))
             elif code == lay.NEED_POOL:
                 self.pool = _grown(self.pool, 2 * len(self.pool))
-            elif code != lay.PAUSED:
-                return []
+            else:
+                return [] if code == lay.PAUSED else None

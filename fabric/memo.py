@@ -97,7 +97,10 @@ class Isolated:
         """Simulate from 0; return the state, the group and whether it ended by ``until_ps``."""
         state = FluidState(self._capacity, self._ack_share, self.paths)
         group = state.add(self._own, at_ps=0)
-        return state, group, bool(state.advance(until_ps))
+        ended = state.advance(until_ps)
+        while ended == []:  # a pause
+            ended = state.advance(until_ps)
+        return state, group, ended is not None
 
     def span_ps(self) -> int | None:
         """Return what one run takes; None if it never ends."""
