@@ -183,12 +183,18 @@ class FluidState:
         nodes, edges, base, edge = self._blocks.pop(group)
         self._free_blocks.setdefault((nodes, edges), []).append((group, base, edge))
 
+    def _reach(self, at_ps: int) -> None:
+        """Set the clock, once the events that cancelled groups left before are out of the way."""
+        while self.advance(at_ps - 1) is not None:
+            pass
+        self.run.now = max(int(self.run.now), at_ps)
+
     def cancel(self, group: int, *, at_ps: int) -> None:
         """Stop a group at ``at_ps``: its flows leave their links, its events come to nothing.
 
         Everything before ``at_ps`` must have been run.
         """
-        self.run.now = max(int(self.run.now), at_ps)
+        self._reach(at_ps)
         self.groups[group].left = -1
         for slot in self.slots_of(group):
             drop_finish(self.run, self.ends, self.slots, slot)
@@ -220,7 +226,7 @@ class FluidState:
 
     def set_capacity(self, link: int, capacity_bps: float, *, at_ps: int) -> None:
         """Change what a link carries from ``at_ps`` on; everything before must have been run."""
-        self.run.now = max(int(self.run.now), at_ps)
+        self._reach(at_ps)
         row = self.links[link]
         row.capacity = capacity_bps
         self.run.narrowed = 1

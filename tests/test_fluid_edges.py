@@ -416,3 +416,22 @@ def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
     assert _result_of(NUMBA_CACHE_DIR=str(blocked / "cache")) == _result_of()
+
+
+def test_the_clock_never_goes_back_to_what_was_cancelled() -> None:
+    # Cancelled in the instant of its start, with nothing else under way: its event stays behind.
+    engine = engine_on(star(2))
+    gone = flow(0, 1, 10**6)
+    engine.send(gone).defused = True
+    engine.cancel(gone)
+    engine.env.run(until=100)
+    engine.set_link(0, rate_bps=50 * 10**9)
+    assert engine.state.now_ps == 100
+    assert engine.state.next_ps == 100
+    assert engine.state._pending() == []  # or it would be taken after 100
+    engine.env.run(until=200)
+    engine.send(flow(1, 0, 10**6))
+    engine.env.run(until=300)
+    assert engine.state.now_ps == 200
+    engine.env.run()
+    assert engine.records()[1].end_ps == 200 + 10**6 * 80 + HEADER
