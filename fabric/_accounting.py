@@ -12,7 +12,7 @@ from railweave.fabric.jit import jit
 __all__ = ["bytes_by_path", "longest_chain", "paths_of_pairs", "wire_bytes"]
 
 
-@jit("void(i4[::1], i8[::1], i1[::1], i8[::1], i8[:, ::1])")
+@jit("void(i4[::1], i8[::1], i1[::1], i8[::1], i8[:, ::1])", allocates=False)
 def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> None:
     """Fill ``wire`` with the bytes of each transfer on its path's network links.
 
@@ -23,12 +23,17 @@ def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> Non
         if path[i] < 0:
             wire[i] = 0
             continue
-        pad, mtu, each, first = frame[framing[path[i]]]
-        packets = max(1, (size[i] + mtu - 1) // mtu)
-        wire[i] = (size[i] + pad - 1) // pad * pad + packets * each + first
+        row = framing[path[i]]
+        pad = frame[row, 0]
+        mtu = frame[row, 1]
+        packets = (size[i] + mtu - 1) // mtu if size[i] > 0 else 1
+        wire[i] = (size[i] + pad - 1) // pad * pad + packets * frame[row, 2] + frame[row, 3]
 
 
-@jit("void(i4[::1], i8[::1], i8[::1], f8[::1], i1[::1], i8[::1], i8, i8, i8[:, ::1])")
+@jit(
+    "void(i4[::1], i8[::1], i8[::1], f8[::1], i1[::1], i8[::1], i8, i8, i8[:, ::1])",
+    allocates=False,
+)
 def bytes_by_path(
     path: Any, wire: Any, size: Any, share: Any, framing: Any, per_ack: Any, mtu: Any, every: Any,
     out: Any,
@@ -44,19 +49,19 @@ def bytes_by_path(
             continue
         acks = np.int64(0)
         if every > 0:
-            packets = max(1, (size[i] + mtu - 1) // mtu)
+            packets = (size[i] + mtu - 1) // mtu if size[i] > 0 else 1
             acks = (packets + every - 1) // every * per_ack[framing[p]]
         if len(share):
-            out[p, 0] += np.int64(wire[i] * share[i])
-            out[p, 1] += np.int64(size[i] * share[i])
-            out[p, 2] += np.int64(acks * share[i])
+            out[p, 0] += np.int64(np.rint(wire[i] * share[i]))
+            out[p, 1] += np.int64(np.rint(size[i] * share[i]))
+            out[p, 2] += np.int64(np.rint(acks * share[i]))
         else:
             out[p, 0] += wire[i]
             out[p, 1] += size[i]
             out[p, 2] += acks
 
 
-@jit("void(i4[::1], i4[::1], i4[::1], i4[::1], i8, i8, i4[::1], i4[::1])")
+@jit("void(i4[::1], i4[::1], i4[::1], i4[::1], i8, i8, i4[::1], i4[::1])", allocates=False)
 def paths_of_pairs(
     kind: Any, src: Any, dst: Any, qp: Any, ranks: Any, qps: Any, table: Any, path: Any
 ) -> None:
@@ -77,9 +82,22 @@ def paths_of_pairs(
             table[code] = 0
 
 
-@jit("i8(i4[::1], i8[::1], i8[::1], i8[::1], f8[:, ::1], i4[::1], i4[::1], i4[::1])")
+@jit(
+    "i8(i4[::1], i8[::1], i8[::1], i8[::1], f8[:, ::1], i4[::1], i4[::1], i4[::1], i4[::1],"
+    " i8[::1])",
+    allocates=False,
+)
 def longest_chain(
-    path: Any, wire: Any, size: Any, delay: Any, cost: Any, waits: Any, succ_ptr: Any, succ: Any
+    path: Any,
+    wire: Any,
+    size: Any,
+    delay: Any,
+    cost: Any,
+    waits: Any,
+    succ_ptr: Any,
+    succ: Any,
+    stack: Any,
+    ready: Any,
 ) -> Any:
     """Return the longest sum of durations along a chain of dependencies.
 
@@ -91,12 +109,11 @@ def longest_chain(
         inside a host. A node lasts its delay, and a transfer its latency and serialisation.
     waits
         int32 (nodes,): predecessors; overwritten.
+    stack, ready
+        (nodes,): working room; ``ready`` comes filled with 0.
     """
-    n = len(path)
-    ready = np.zeros(n, np.int64)
-    stack = np.empty(n, np.int32)
     top = 0
-    for node in range(n):
+    for node in range(len(path)):
         if waits[node] == 0:
             stack[top] = node
             top += 1
@@ -107,16 +124,23 @@ def longest_chain(
         end = ready[node] + delay[node]
         p = path[node]
         if p >= 0:
-            stored = np.rint(min(np.float64(wire[node]), cost[p, 2]) * cost[p, 1])
-            serial = max(wire[node] * cost[p, 3], size[node] * cost[p, 4])
+            first = np.float64(wire[node])
+            if first > cost[p, 2]:
+                first = cost[p, 2]
+            stored = np.rint(first * cost[p, 1])
+            serial = wire[node] * cost[p, 3]
+            if serial < size[node] * cost[p, 4]:
+                serial = size[node] * cost[p, 4]
             near = np.rint(serial)
             if abs(serial - near) >= 1e-3:
                 near = np.floor(serial)
             end += np.int64(cost[p, 0] + stored + near)
-        longest = max(longest, end)
+        if end > longest:
+            longest = end
         for e in range(succ_ptr[node], succ_ptr[node + 1]):
             after = succ[e]
-            ready[after] = max(ready[after], end)
+            if end > ready[after]:
+                ready[after] = end
             waits[after] -= 1
             if waits[after] == 0:
                 stack[top] = after

@@ -170,11 +170,13 @@ def sort(values: Any, n: Any) -> Any:
         return
     if falling:
         for i in range(n // 2):
-            values[i], values[n - 1 - i] = values[n - 1 - i], values[i]
+            value = values[i]
+            values[i] = values[n - 1 - i]
+            values[n - 1 - i] = value
         return
     gap = n  # Shell's sort; a library sort would take seconds more to compile
     while gap > 1:
-        gap = max(gap * 4 // 9, 1)
+        gap = gap * 4 // 9 if gap > 2 else 1
         for i in range(gap, n):
             value = values[i]
             at = i

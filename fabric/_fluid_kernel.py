@@ -108,7 +108,7 @@ def _place(
     for k in range(n_hops):
         link = links[hops[start + k].link]
         if link.members + k >= link.room:
-            most += max(4, 2 * link.room)
+            most += 2 * link.room if link.room > 1 else 4
     if most > len(pool):
         return NEED_POOL
     if run.free > 0:
@@ -121,7 +121,7 @@ def _place(
         crossed = np.int64(hops[start + k].link)
         link = links[crossed]
         if link.members == link.room:
-            room = max(4, 2 * link.room)
+            room = 2 * link.room if link.room > 1 else 4
             for m in range(link.members):
                 pool[run.pool_used + m] = pool[link.members_at + m]
             link.members_at = run.pool_used
@@ -157,14 +157,15 @@ def _reschedule(run: Any, ends: Any, slots: Any) -> Any:
         if flow.rate == flow.old_rate and (flow.rate > 0.0 or flow.finish == FOREVER):
             continue
         passed = run.now - flow.updated
-        flow.remaining = max(flow.remaining - flow.old_rate * passed / _PS, 0.0)
+        left = flow.remaining - flow.old_rate * passed / _PS
+        flow.remaining = left if left > 0.0 else 0.0
         flow.updated = run.now
         if flow.rate > 0.0:
             takes = flow.remaining * _PS / flow.rate
             if takes < FOREVER - run.now:
                 # Up to the next picosecond, but not for the rounding of the division itself.
                 whole = np.int64(np.ceil(takes - 1e-3 - takes * 1e-15))
-                flow.finish = run.now + max(whole, 1)
+                flow.finish = run.now + (whole if whole > 1 else 1)
             else:
                 flow.finish = FOREVER
         else:
@@ -178,7 +179,9 @@ def _tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     """Latency after the last bit left the narrowest link."""
     if path < 0:
         return 0
-    first = min(np.float64(wire), paths[path].first)
+    first = np.float64(wire)
+    if first > paths[path].first:
+        first = paths[path].first
     return paths[path].latency + np.int64(np.rint(first * paths[path].per_byte))
 
 
@@ -304,11 +307,12 @@ def advance(
         if run.placing == 0:
             time = FOREVER
             for i in range(OPEN):
-                time = min(time, opened[i].time)
-            if run.timers > 0:
-                time = min(time, timers[0].time)
-            if run.active > 0:
-                time = min(time, ends[0].time)
+                if opened[i].time < time:
+                    time = opened[i].time
+            if run.timers > 0 and timers[0].time < time:
+                time = timers[0].time
+            if run.active > 0 and ends[0].time < time:
+                time = ends[0].time
             if run.touches > 0:  # a capacity was changed from outside
                 time = run.now
             if time >= FOREVER:

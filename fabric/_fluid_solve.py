@@ -162,7 +162,8 @@ def _fill(
                 link.count += 1
             else:
                 link.residual -= share * flow.rate
-        _push(links, heap, max(link.residual, 0.0) / link.unfrozen, number)
+        left = link.residual if link.residual > 0.0 else 0.0
+        _push(links, heap, left / link.unfrozen, number)
         heap += 1
     for i in range(n_chosen):
         slot = np.int64(slots[i].chosen)
@@ -192,7 +193,8 @@ def _fill(
         link = links[ident]
         if link.count == 0:
             continue
-        reached = max(link.residual, 0.0) / link.unfrozen
+        left = link.residual if link.residual > 0.0 else 0.0
+        reached = left / link.unfrozen
         if reached > level * (1.0 + 1e-12):
             _push(links, heap, reached, ident)
             heap += 1
@@ -229,7 +231,8 @@ def _check(
     for m in range(link.members_at, end):
         flow = slots[pool[m] >> 16]
         load += hops[paths[flow.path].hops + (pool[m] & 0xFFFF)].share * flow.rate
-        highest = max(highest, flow.level)
+        if flow.level > highest:
+            highest = flow.level
     full = load >= link.usable * (1.0 - _EPS)
     over = load > link.usable * (1.0 + _EPS)
     filled = link.filled_to if link.listed == fill else np.inf
@@ -305,7 +308,7 @@ def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) ->
             n_chosen = _choose(run, slots, slot, round_, n_chosen)
             path = slots[slot].path
             for h in range(paths[path].hops, paths[path].hops_end):
-                touch_link(run, links, hops[h].link)
+                touch_link(run, links, np.int64(hops[h].link))
     for i in range(run.touches):
         number = np.int64(links[i].touched_list)
         link = links[number]

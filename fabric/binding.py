@@ -113,6 +113,7 @@ class BoundSchedule:
             longest_chain(
                 self.path, self.wire_bytes, plan.size_bytes, plan.delay_ps, self.table.cost,
                 plan.n_deps.copy(), plan.succ_ptr, plan.succ,
+                np.empty(self.n_nodes, np.int32), np.zeros(self.n_nodes, np.int64),
             )
         )  # fmt: skip
 
