@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from railweave.fabric.errors import InputError, RailweaveError, nearest_name
@@ -25,8 +26,9 @@ class Registry(Generic[Thing]):
     what
         What the things are, in messages: ``topology kind``.
     package
-        Package whose modules are imported at the first look-up, so that their decorators run.
-        Modules whose names begin with an underscore are left alone. None: nothing is imported.
+        Package or packages whose modules are imported at a look-up, so that their decorators run:
+        the module that bears the name (with underscores for dashes), and where that brings
+        nothing, all of them but those whose names begin with an underscore.
 
     Examples
     --------
@@ -36,9 +38,10 @@ class Registry(Generic[Thing]):
     (3, ['triangle'])
     """
 
-    def __init__(self, what: str, *, package: str | None = None) -> None:
+    def __init__(self, what: str, *, package: str | tuple[str, ...] = ()) -> None:
         self.what = what
-        self._package = package
+        # Those not imported as a whole yet.
+        self._packages = (package,) if isinstance(package, str) else package
         self._things: dict[str, Thing] = {}
 
     def add(self, name: str, thing: Thing) -> Thing:
@@ -61,6 +64,8 @@ class Registry(Generic[Thing]):
             There is none; the nearest name is given.
         """
         if name not in self._things:
+            self._import_namesake(name)
+        if name not in self._things:
             self._fill()
         if name not in self._things:
             raise InputError(
@@ -75,12 +80,19 @@ class Registry(Generic[Thing]):
         self._fill()
         return sorted(self._things)
 
-    def _fill(self) -> None:
-        """Import the package's modules, once."""
-        if self._package is None:
+    def _import_namesake(self, name: str) -> None:
+        module = name.replace("-", "_")
+        if module.startswith("_") or not module.isidentifier():
             return
-        package, self._package = self._package, None
-        found = importlib.import_module(package)
-        for module in pkgutil.iter_modules(found.__path__):
-            if not module.name.startswith("_"):
-                importlib.import_module(f"{package}.{module.name}")
+        for package in self._packages:
+            if find_spec(f"{package}.{module}") is not None:
+                importlib.import_module(f"{package}.{module}")
+
+    def _fill(self) -> None:
+        """Import the packages' modules, once."""
+        packages, self._packages = self._packages, ()
+        for package in packages:
+            found = importlib.import_module(package)
+            for module in pkgutil.iter_modules(found.__path__):
+                if not module.name.startswith("_"):
+                    importlib.import_module(f"{package}.{module.name}")

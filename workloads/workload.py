@@ -19,12 +19,9 @@ waits for ``workload.start``.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import zlib
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, get_args
 
 import numpy as np
@@ -113,7 +110,7 @@ class WorkloadKind(Generic[Model]):
     start: Callable[[Model, WorkloadContext], Any]
 
 
-_KINDS: Final[Registry[WorkloadKind[Any]]] = Registry("kind of workload")
+_KINDS: Final[Registry[WorkloadKind[Any]]] = Registry("kind of workload", package=_ROOMS)
 
 
 def workload_kind(
@@ -131,17 +128,8 @@ def workload_kind(
     return register
 
 
-@cache
-def _import_kinds() -> None:
-    for room in _ROOMS:
-        package = importlib.import_module(room)
-        for module in pkgutil.iter_modules(package.__path__, f"{room}."):
-            importlib.import_module(module.name)
-
-
 def kind_names() -> list[str]:
     """Return the names of all kinds of workload, sorted."""
-    _import_kinds()
     return _KINDS.names()
 
 
@@ -153,8 +141,7 @@ def find_kind(name: object) -> WorkloadKind[Any]:
     InputError
         Unknown name (with the nearest), or a kind of a later version.
     """
-    _import_kinds()
-    if not isinstance(name, str) or name in _LATER.difference(_KINDS.names()):
+    if not isinstance(name, str) or (name in _LATER and name not in _KINDS.names()):
         what = "is not in this version" if name in _LATER else "is not a kind of workload"
         raise InputError(f"'{name}' {what}", expected=" | ".join(_KINDS.names()))
     return _KINDS.get(name)
