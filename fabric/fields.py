@@ -34,7 +34,26 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import core_schema
 
-__all__ = ["FileModel", "Length", "Rate", "Ratio", "Size", "Time", "fault", "parse_ratio"]
+__all__ = [
+    "LONGEST_PS",
+    "Delay",
+    "FileModel",
+    "HeaderSize",
+    "Length",
+    "Rate",
+    "Ratio",
+    "Size",
+    "Time",
+    "fault",
+    "parse_ratio",
+]
+
+LONGEST_PS: Final = 240 * 3600 * 10**12
+"""Longest time a file may give, ten days: a few of them added up stay within a run's clock."""
+
+_LONGEST_DELAY_PS: Final = 3600 * 10**12
+_LONGEST_MM: Final = 10**12  # a million kilometres
+_LARGEST_HEADER_BYTES: Final = 2**16
 
 FAULT: Final = "railweave"
 """Type of the pydantic errors that carry the parts of an `InputError`."""
@@ -82,6 +101,24 @@ def _inside_pydantic(parse: Callable[[object], Any]) -> Callable[[object], Any]:
     return validate
 
 
+def _at_most(
+    parse: Callable[[object], int], most: int, write: Callable[[int], str]
+) -> Callable[[object], int]:
+    """Let ``parse`` refuse more than ``most``."""
+
+    def limited(value: object) -> int:
+        found = parse(value)
+        if found > most:
+            raise InputError(f"'{value}' is too large", expected=f"at most {write(most)}")
+        return found
+
+    return limited
+
+
+def _hours(time_ps: int) -> str:
+    return f"{time_ps // (3600 * 10**12)}h"
+
+
 def _quantity(
     parse: Callable[[object], int], write: Callable[[int], str], what: str, example: str, unit: str
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
@@ -124,24 +161,50 @@ Size = Annotated[
 ]
 """A size in bytes, written with its unit: ``64MiB`` or ``4096B``."""
 
+HeaderSize = Annotated[
+    int,
+    *_quantity(
+        _at_most(units.parse_size_bytes, _LARGEST_HEADER_BYTES, units.format_size),
+        units.format_size,
+        "A size in bytes, at most 64KiB",
+        "48B",
+        f"{_PREFIX}B|KB",
+    ),
+]
+"""A size in bytes of what surrounds or acknowledges a packet: at most 64 KiB."""
+
+_TIME_UNITS: Final = "ps|ns|us|µs|μs|ms|s|min|h"
+
 Time = Annotated[
     int,
     *_quantity(
-        units.parse_time_ps,
+        _at_most(units.parse_time_ps, LONGEST_PS, _hours),
         units.format_time,
-        "A duration: ps, ns, us, ms, s, min or h",
+        "A duration: ps, ns, us, ms, s, min or h; at most 240h",
         "600ns",
-        "ps|ns|us|µs|μs|ms|s|min|h",
+        _TIME_UNITS,
     ),
 ]
 """A duration in picoseconds, written with its unit: ``600ns``."""
 
+Delay = Annotated[
+    int,
+    *_quantity(
+        _at_most(units.parse_time_ps, _LONGEST_DELAY_PS, _hours),
+        units.format_time,
+        "The latency of a part: ps, ns, us, ms, s, min or h; at most 1h",
+        "600ns",
+        _TIME_UNITS,
+    ),
+]
+"""A latency in picoseconds, of which a path adds up many: ``600ns``."""
+
 Length = Annotated[
     int,
     *_quantity(
-        units.parse_length_mm,
+        _at_most(units.parse_length_mm, _LONGEST_MM, units.format_length),
         units.format_length,
-        "A length: mm, cm, m or km",
+        "A length: mm, cm, m or km; at most 1000000km",
         "30m",
         "mm|cm|m|km",
     ),

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from railweave.fabric.fields import FileModel, Size, Time, fault
+from railweave.fabric.fields import Delay, FileModel, HeaderSize, Size, fault
 from railweave.fabric.network import NetworkSettings
 
 __all__ = ["PHY_LATENCY_PS", "AckModel", "NetworkModel", "network_settings", "phy_latency_ps"]
@@ -34,7 +34,7 @@ class AckModel(FileModel):
     every: int | None = Field(
         None, ge=0, description="One ACK for this many packets; 0: no ACKs (4)"
     )
-    size: Size | None = Field(None, description="Wire bytes of an ACK (86B on IPv4)")
+    size: HeaderSize | None = Field(None, description="Wire bytes of an ACK (86B on IPv4)")
 
     @model_validator(mode="before")
     @classmethod
@@ -45,21 +45,23 @@ class AckModel(FileModel):
 class NetworkModel(FileModel):
     """Frame sizes and fixed latencies; what is left out keeps its default."""
 
-    mtu: Size | None = Field(None, ge=1, description="RDMA payload of a full packet (4096B)")
+    mtu: Size | None = Field(
+        None, ge=1, le=2**30, description="RDMA payload of a full packet (4096B)"
+    )
     ip: Literal[4, 6] | None = Field(None, description="IP version (4)")
     vlan: bool | None = Field(None, description="Frames carry an 802.1Q tag (false)")
     switching: Literal["store-and-forward", "cut-through"] | None = Field(
         None, description="How switches forward (store-and-forward)"
     )
-    switch_latency: Time | None = Field(None, description="Added per switch (600ns)")
-    host_latency: Time | None = Field(
+    switch_latency: Delay | None = Field(None, description="Added per switch (600ns)")
+    host_latency: Delay | None = Field(
         None, description="Added once per message at each end of a network path (500ns)"
     )
-    phy_latency: Time | None = Field(
+    phy_latency: Delay | None = Field(
         None, description="Added to 5 ns/m on links given by their length (100ns)"
     )
     ack: AckModel | None = None
-    frame_overhead: Size | None = Field(
+    frame_overhead: HeaderSize | None = Field(
         None, description="Replaces every frame field, RETH included"
     )
 

@@ -85,6 +85,8 @@ def place(
     else:
         order = [gpu for gpu in fabric.gpus.tolist() if gpu not in held]
     count = len(order) if n is None else n
+    if count < 0:
+        raise InputError(f"there cannot be {count} ranks", field="ranks", expected="0 or more")
     if count > len(order):
         where = "the list has" if gpus is not None else "there are"
         free = " free" if held and gpus is None else ""

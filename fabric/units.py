@@ -68,13 +68,13 @@ def _parse(text: object, units: Mapping[str, int], *, what: str, example: str, b
     if match is None:
         raise InputError(f"'{text}' is not a {what}", expected=expected)
     sign, number, unit = match.groups()
+    if sign == "-":
+        raise InputError(f"'{text}' is negative", expected=f"a {what} of zero or more")
     if not unit:
         raise InputError(f"'{text}' has no unit", expected=expected)
     if unit not in units:
         near = next((u for u in units if u.lower() == unit.lower()), None)
         raise InputError(f"'{unit}' is not a unit of {what}", expected=expected, nearest=near)
-    if sign == "-":
-        raise InputError(f"'{text}' is negative", expected=f"a {what} of zero or more")
     value = Fraction(number) * units[unit]
     if value.denominator != 1:
         raise InputError(f"'{text}' is not a whole number of {base}", expected=f"whole {base}")

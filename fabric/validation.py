@@ -14,7 +14,7 @@ from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.fields import FAULT, FROM_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -83,6 +83,7 @@ class _Finding:
         kind, value, context = error["type"], error["input"], error.get("ctx", {})
         self.loc = at + _written_path(document.get(at), error)
         self.nearest: str | None = None
+        names: list[str] = []
         self.expected: str | None = None
         self.message = _shown(value)
         if kind == FAULT:
@@ -108,6 +109,8 @@ class _Finding:
                 self.expected = f"one of {self.expected}"
             if isinstance(value, str):
                 self.nearest = nearest_name(value, names)
+        elif kind == "string_pattern_mismatch":
+            self.expected = f"text of the form {context['pattern'].strip('^$')}"
         elif kind == "value_error":
             self.message = str(context["error"])
         elif kind in _BOUND:
@@ -117,7 +120,7 @@ class _Finding:
             self.expected = _EXPECTED[what]
         else:
             self.message = error["msg"][0].lower() + error["msg"][1:]
-        self.message += _hint(kind, value)
+        self.message += _hint(kind, value, names)
 
 
 def _shown(value: object) -> str:
@@ -134,12 +137,12 @@ def _shown(value: object) -> str:
     return f"this is {value}"
 
 
-def _hint(kind: str, value: object) -> str:
+def _hint(kind: str, value: object, names: Sequence[str]) -> str:
     """Return the explanation of a YAML 1.1 trap that the value may have fallen into."""
     if kind in ("string_type", "literal_error", "enum"):
         if isinstance(value, bool):
             return " (YAML reads no, off, on and yes as booleans: put the word in quotes)"
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and (kind == "string_type" or str(value) in names):
             return f' (to mean text, write it in quotes: "{value}")'
     trapped = isinstance(value, str) and _EXPONENT.fullmatch(value)
     if trapped and kind in ("int_type", "float_type"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -115,6 +116,11 @@ class LinkTable:
         shares: NDArray[np.float64] = np.zeros(len(used))
         np.divide(used, offered, out=shares, where=offered > 0)
         return shares
+
+    def least_span_ps(self) -> int:
+        """Return the shortest span in which no link carried more than its rate allows, in ps."""
+        used = (self.wire_bytes + self.ack_bytes) * 8.0 * PS_PER_S
+        return math.ceil(float((used / self.fabric.link_rate_bps).max(initial=0.0)))
 
     def hottest(self, count: int = HOTTEST, *, network: bool = True) -> list[dict[str, Any]]:
         """Return the most utilised links, most first, ties in link order; idle ones never.

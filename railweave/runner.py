@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.engine import FabricEnvironment
-from railweave.fabric.errors import InterruptedRunError, RailweaveError, StalledError
+from railweave.fabric.errors import InputError, InterruptedRunError, RailweaveError, StalledError
 from railweave.result import (
     LinkTable,
     Provenance,
@@ -211,6 +211,8 @@ def run_scenario(
         status = "interrupted"
         error = InterruptedRunError("the run was interrupted; what it had is kept")
     except RailweaveError as failure:
+        if isinstance(failure, InputError) and not run.env.now and not run.engine.records():
+            raise  # nothing has run
         status, error = "failed", failure
     return _gather(run, status, error)
 
@@ -294,6 +296,9 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
     now = int(run.env.now)
     table = LinkTable.of(run.fabric, engine.counters(), now)
     bound = run_bound_ps(records, executed, table)
+    if status == "deadlocked":  # its clock stopped at the last end, before what moved after that
+        now = max(now, bound, table.least_span_ps())
+        table = LinkTable.of(run.fabric, engine.counters(), now)
     if engine.capabilities.contention:
         check_bounds(engine, table, sim_time_ps=now, bound_ps=bound)
     else:

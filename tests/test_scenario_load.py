@@ -187,7 +187,7 @@ def test_an_unknown_host_names_the_nearest(tmp_path: Path) -> None:
         ),
         (
             "{kind: collective, op: all_reduce, size: 1MiB, ranks: 0}",
-            "workload.ranks: there are no ranks",
+            "workload.ranks: this is 0; expected all or at least 1",
         ),
         (
             "{kind: collective, op: all_reduce, sizes: [1MiB, -1MiB]}",

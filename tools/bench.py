@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from railweave.fabric.errors import InputError
+from railweave.fabric.errors import InputError, StalledError
 
 if TYPE_CHECKING:
     from railweave.fabric.engine import CollectiveRecord
@@ -124,7 +124,16 @@ class Bench:
         schedule = self._plan(size_bytes)
         before = self._engine.counters().wire_bytes.copy()
         done = self._engine.execute(schedule, self._devices, tag=self.op)
-        self._env.run(until=done)
+        try:
+            self._env.run(until=done)
+        except RuntimeError:  # SimPy: no event is left
+            if done.triggered:
+                raise
+            reasons = "; ".join(self._engine.waiting()[:3])
+            raise StalledError(
+                f"{self.op} of {size_bytes} B does not end within the time that a run can "
+                f"last: {reasons}"
+            ) from None
         record = cast("CollectiveRecord", done.value)
         took_ps = record.end_ps - record.start_ps
         self._engine.check_bound(

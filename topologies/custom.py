@@ -33,6 +33,7 @@ __all__ = ["Custom"]
 
 _TIERS: Final = {"leaf": 1, "spine": 2, "core": 3}
 _TIER_NAMES: Final = {(1, 2): "leaf-spine", (2, 3): "spine-core"}
+_LAST_NUMBER: Final = 65_535
 _NODE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _END: Final = re.compile(r"(?P<node>[^/:]+)(?:/nic(?P<nic>\d+))?(?::(?P<port>\d+))?")
 
@@ -172,6 +173,11 @@ def _read_end(text: str, nodes: Mapping[str, _Full], *, count: int, field: str) 
             f"'{text}' is not the end of a link", field=field, expected="a node, g/nic3 or l1:5"
         )
     node, nic, port = (match[part] for part in ("node", "nic", "port"))
+    for what, number in (("NIC", nic), ("port", port)):
+        if number is not None and (len(number) > 6 or int(number) > _LAST_NUMBER):
+            raise InputError(
+                f"there is no {what} {number[:20]}", field=field, expected=f"0 to {_LAST_NUMBER}"
+            )
     if node not in nodes:
         raise InputError(
             f"there is no node '{node}'", field=field, nearest=nearest_name(node, nodes)

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from railweave.fabric.devices import HostModel, host_model, switch_model
 from railweave.fabric.errors import InputError
-from railweave.fabric.fields import FileModel, Length, Rate, Ratio, Time, fault
+from railweave.fabric.fields import Delay, FileModel, Length, Rate, Ratio, fault
 from railweave.fabric.graph import LinkModel
 from railweave.fabric.network_model import NetworkModel
 from railweave.fabric.registry import Registry
@@ -79,7 +79,7 @@ class CableSpec(FileModel):
     model: LinkModelName = Field("roce-lossless", description="How frames are carried")
     rate: Annotated[Rate, Field(ge=1)]
     length: Length | None = Field(None, description="5 ns per metre plus the PHY latency")
-    delay: Time | None = Field(None, description="The whole propagation delay, PHY included")
+    delay: Delay | None = Field(None, description="The whole propagation delay, PHY included")
 
     @model_validator(mode="after")
     def _one_distance(self) -> CableSpec:

@@ -43,8 +43,8 @@ def perf(
     algorithm: Annotated[str, typer.Option(help="ring, hierarchical, ... or auto.")] = "auto",
     engine: Annotated[str, typer.Option(help="analytic or fluid.")] = "fluid",
     routing: Annotated[str, typer.Option(help="ecmp, ecmp-polarised, rail or spray.")] = "ecmp",
-    qps: Annotated[int, typer.Option(min=1, help="Queue pairs per connection.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the routing hash.")] = 1,
+    qps: Annotated[int, typer.Option(min=1, max=4096, help="Queue pairs per connection.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the routing hash.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Time a collective over a range of sizes, in nccl-tests' columns.

@@ -35,9 +35,13 @@ class FlowModel(FileModel):
     ack_path: tuple[str, ...] | None = Field(None, description="Not in this version")
     priority: int | None = Field(None, ge=0, le=7, description="Traffic class 0 to 7")
     tag: str = Field("", alias="class", description="A word for accounting")
-    qps: int | None = Field(None, ge=1, description="Queue pairs the payload is split over")
-    weight: float = Field(1.0, gt=0, description="Share of a bottleneck relative to other flows")
-    cap: Rate | None = Field(None, description="Highest rate on the wire")
+    qps: int | None = Field(
+        None, ge=1, le=4096, description="Queue pairs the payload is split over"
+    )
+    weight: float = Field(
+        1.0, ge=1e-6, le=1e6, description="Share of a bottleneck relative to other flows"
+    )
+    cap: Rate | None = Field(None, ge=1, description="Highest rate on the wire")
     after: tuple[str, ...] = Field((), description="Ids of flows that must have ended before")
 
 

@@ -9,7 +9,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from railweave.fabric.fields import FileModel, Time, fault
+from railweave.fabric.errors import InputError
+from railweave.fabric.fields import LONGEST_PS, FileModel, Time, fault
 from railweave.workloads.traces import TraceRequest, read_azure_trace
 from railweave.workloads.workload import PlacementModel, WorkloadModel
 
@@ -102,6 +103,17 @@ class ServingModel(WorkloadModel):
         InputError
             The trace cannot be read.
         """
+        arrivals = self._arrivals(base)
+        if arrivals and arrivals[-1].at_ps > LONGEST_PS:
+            raise InputError(
+                f"the last request arrives {arrivals[-1].at_ps // (3600 * 10**12)} hours after "
+                "the first",
+                field="requests" if self.trace is None else "trace",
+                expected=f"at most {LONGEST_PS // (3600 * 10**12)}; see limit and rate_scale",
+            )
+        return arrivals
+
+    def _arrivals(self, base: Path) -> list[TraceRequest]:
         if self.trace is not None:
             return read_azure_trace(base / self.trace, limit=self.limit, rate_scale=self.rate_scale)
         scale = Fraction(repr(float(self.rate_scale)))

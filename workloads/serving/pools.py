@@ -216,6 +216,13 @@ def _blocks(
             kv_dtype=workload.kv_dtype,
         )
     blocks = fit.kv_capacity_tokens // workload.block
+    if fit.kv_capacity_tokens >= 1 > blocks:
+        raise context.error(
+            f"no block of {workload.block} tokens fits: a replica has room for the cache of "
+            f"{fit.kv_capacity_tokens} tokens",
+            at=("block",),
+            expected=f"at most {fit.kv_capacity_tokens}",
+        )
     if not fit.fits or blocks < 1:
         usable = workload.gpu_memory_utilization * gpu.memory_bytes
         raise context.error(
