@@ -71,6 +71,7 @@ LINK: Final = np.dtype(
         ("members", "i4"),
         ("room", "i4"),
         ("count", "i4"),  # flows not yet frozen
+        ("contended", "i4"),  # 1 once several flows were held back here together
         ("touched_list", "i4"),  # * links that lost or gained a flow, or changed
         ("listed_list", "i4"),  # * links of the flows being solved for
         ("listed", "i8"),  # fill in which it was last listed

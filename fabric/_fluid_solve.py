@@ -200,6 +200,8 @@ def _fill(
             heap += 1
             continue
         link.filled_to = reached
+        if link.count > 1:
+            link.contended = 1
         for m in range(link.members_at, link.members_at + link.members):
             slot = pool[m] >> 16
             flow = slots[slot]

@@ -159,6 +159,10 @@ class Engine(ABC):
     def collectives(self) -> Sequence[CollectiveRecord]:
         """Return a record for each schedule that ended, in order of their ends."""
 
+    def cautions(self) -> list[str]:
+        """Say, a sentence each, what this engine could not show of what was run."""
+        return []
+
     @abstractmethod
     def waiting(self) -> list[str]:
         """Say, a line each, what has started and cannot end (stalled flows and ranks)."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER
+from railweave.fabric.cautions import lossless_cautions
 from railweave.fabric.engine import Capabilities
 from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.jobs import Job, JobEngine
-from railweave.fabric.memo import Isolated
+from railweave.fabric.memo import Isolated, Span
 
 if TYPE_CHECKING:
     from railweave.fabric.binding import Usage
@@ -62,7 +63,7 @@ class FluidEngine(JobEngine):
         self._link_up = fabric.link_up.copy()  # as `set_link` left them
         self._link_rate_bps = fabric.link_rate_bps.copy()
         self._memo = memo
-        self._spans: dict[bytes, int | None] = {}
+        self._spans: dict[bytes, Span | None] = {}
         self._isolated: dict[int, tuple[object, Isolated]] = {}
         self._jobs: dict[int, Job] = {}  # by group
         self._ends: list[tuple[int, int, _Remembered]] = []
@@ -81,9 +82,10 @@ class FluidEngine(JobEngine):
         if self._memo and job.flow is None and not self._users[links].any():
             isolated = self._cut_out(job)
             if isolated is not None:
-                span = self._span_ps(isolated)
+                span = self._span(isolated)
                 if span is not None:
-                    self._remember(_Remembered(job, isolated, span))
+                    self.state.contended[isolated.links[span.contended]] = 1
+                    self._remember(_Remembered(job, isolated, span.time_ps))
                     return
         self._run(job, self._add(job))
 
@@ -112,9 +114,9 @@ class FluidEngine(JobEngine):
         self._isolated[id(job.bound)] = (job.bound, isolated)
         return isolated
 
-    def _span_ps(self, isolated: Isolated) -> int | None:
+    def _span(self, isolated: Isolated) -> Span | None:
         if isolated.key not in self._spans:
-            self._spans[isolated.key] = isolated.span_ps()
+            self._spans[isolated.key] = isolated.span()
         return self._spans[isolated.key]
 
     def _remember(self, memo: _Remembered) -> None:
@@ -233,6 +235,10 @@ class FluidEngine(JobEngine):
             parts.append((job.bound.usage, job.repeat - job.runs_left))
             parts.append((self.state.moved(group, job.bound, now_ps=now), 1))
         return parts
+
+    def cautions(self) -> list[str]:
+        """Say what a lossless network would have shown of this run and a fluid one cannot."""
+        return lossless_cautions(self.table, self.state.contended)
 
     def waiting(self) -> list[str]:
         """Say what has started and cannot end."""

@@ -137,6 +137,11 @@ class FluidState:
         """How often rates were solved for, and how many flows in all."""
         return int(self.run.solves), int(self.run.solved_flows)
 
+    @property
+    def contended(self) -> NDArray[np.int32]:
+        """int32 (links,): 1 where several flows were held back together; may be written."""
+        return np.asarray(self.links.contended[: self.n_links])
+
     def _write(
         self, bound: BoundSchedule, weight: float = 1.0, cap_bps: float = np.inf
     ) -> tuple[int, int]:

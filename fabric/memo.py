@@ -11,6 +11,7 @@ there.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,17 @@ if TYPE_CHECKING:
 
     from railweave.fabric.paths import PathTable
 
-__all__ = ["Isolated"]
+__all__ = ["Isolated", "Span"]
 
 _SCHEDULE_COLUMNS = ("delay_ps", "n_deps", "succ_ptr", "succ")
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """What an undisturbed run takes, and the own links that held several flows back."""
+
+    time_ps: int
+    contended: NDArray[np.int64]
 
 
 class _OwnPaths:
@@ -102,10 +111,10 @@ class Isolated:
             ended = state.advance(until_ps)
         return state, group, ended is not None
 
-    def span_ps(self) -> int | None:
+    def span(self) -> Span | None:
         """Return what one run takes; None if it never ends."""
         state, _, ended = self.run(FOREVER - 1)
-        return state.now_ps if ended else None
+        return Span(state.now_ps, np.flatnonzero(state.contended)) if ended else None
 
     def moved(self, after_ps: int) -> Usage:
         """Return what one run has put on each path ``after_ps`` after its start."""

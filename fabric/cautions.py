@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rates alone do not show of a lossless network: pauses, their victims, and deadlock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from railweave.fabric.dependency import cycles
+from railweave.fabric.graph import LinkModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from railweave.fabric.paths import PathTable
+
+__all__ = ["lossless_cautions"]
+
+
+def lossless_cautions(table: PathTable, contended: NDArray[np.int32]) -> list[str]:
+    """Return a sentence for each effect of a lossless network that a fluid run left out.
+
+    Parameters
+    ----------
+    table
+        The paths in use.
+    contended
+        int32 (links,): 1 where several flows were held back together.
+    """
+    fabric = table.fabric
+    lossless = np.isin(fabric.link_model, (LinkModel.ROCE_LOSSLESS, LinkModel.INFINIBAND))
+    return _incast(table, lossless & (contended == 1)) + _circle(table)
+
+
+def _incast(table: PathTable, full: NDArray[np.bool_]) -> list[str]:
+    """Name links that were full with flows which had come in by different links."""
+    ends = int(table.ptr[len(table)])
+    link = table.link[:ends]
+    before = np.concatenate((link[:1], link[:-1])).astype(np.int64)
+    joined = full[link] & (table.share[:ends] == 1.0)
+    joined[table.ptr[: len(table)]] = False  # a first hop has none before it
+    arrivals = np.unique(np.stack((link[joined], before[joined])), axis=1)
+    into, ways = np.unique(arrivals[0], return_counts=True)
+    into = into[ways > 1]
+    if not len(into):
+        return []
+    first = table.fabric.link_name(int(into[0]))
+    count = f"{len(into)} lossless links were" if len(into) > 1 else "a lossless link was"
+    return [
+        f"{count} full with flows from several links ({first}{' first' if len(into) > 1 else ''}): "
+        "the pauses there, and the flows behind that they slow, are not in a fluid run"
+    ]
+
+
+def _circle(table: PathTable) -> list[str]:
+    """Name a circle of links that can wait for each other; up/down routes have none."""
+    fabric = table.fabric
+    if not np.any(fabric.tier[fabric.switches] < 0):
+        return []
+    paths = [table.links_of(path) for path in range(len(table))]
+    found = cycles(fabric, [path.tolist() for path in paths], limit=1)
+    if not found:
+        return []
+    names = ", ".join(fabric.link_name(link) for link, _ in found[0])
+    return [
+        f"the lossless links {names} can wait for each other in a circle: the deadlock that may "
+        "come of it is not in a fluid run"
+    ]
