@@ -315,7 +315,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         collectives=tuple(findings.collectives),
         serving=next(iter(serving.values())) if len(serving) == 1 else serving,
         requests=tuple(row for rows in findings.requests for row in rows()),
-        warnings=tuple(findings.warnings),
+        warnings=(*findings.warnings, *engine.cautions()),
         provenance=Provenance(
             version=version(),
             seed=scenario.model.seed,
