@@ -96,7 +96,7 @@ def longest_chain(
     waits: Any,
     succ_ptr: Any,
     succ: Any,
-    stack: Any,
+    queue: Any,
     ready: Any,
 ) -> Any:
     """Return the longest sum of durations along a chain of dependencies.
@@ -109,18 +109,19 @@ def longest_chain(
         inside a host. A node lasts its delay, and a transfer its latency and serialisation.
     waits
         int32 (nodes,): predecessors; overwritten.
-    stack, ready
+    queue, ready
         (nodes,): working room; ``ready`` comes filled with 0.
     """
-    top = 0
+    head = 0
+    tail = 0
     for node in range(len(path)):
         if waits[node] == 0:
-            stack[top] = node
-            top += 1
+            queue[tail] = node
+            tail += 1
     longest = np.int64(0)
-    while top > 0:
-        top -= 1
-        node = stack[top]
+    while head < tail:
+        node = queue[head]
+        head += 1
         end = ready[node] + delay[node]
         p = path[node]
         if p >= 0:
@@ -143,6 +144,6 @@ def longest_chain(
                 ready[after] = end
             waits[after] -= 1
             if waits[after] == 0:
-                stack[top] = after
-                top += 1
+                queue[tail] = after
+                tail += 1
     return longest
