@@ -166,7 +166,10 @@ class Watch:
                 for link in flow.on
             ), f"{flow} could have more"
         for flow, rate in zip(flows, progressive_filling(usable, flows), strict=True):
-            assert flow.rate == pytest.approx(rate, rel=1e-9, abs=1e-3)
+            # A link's acknowledgements may move by less than its ties before anybody is solved
+            # for anew; without them nothing is left open.
+            slack = EPS * max(usable[link] for link in flow.on) if self.state.run.acks else 1e-3
+            assert flow.rate == pytest.approx(rate, rel=1e-9, abs=slack)
 
 
 # ------------------------------------------------------------------ scenarios

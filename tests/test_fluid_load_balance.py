@@ -56,11 +56,10 @@ def shares(
         build.transfer(src, int(dst), 10**8)
     engine.execute(build.finish(), [int(nic) for nic in fabric.nics])
     env.run(until=1)
-    state = engine.state
-    active = state.slots.heap[: state.run.active]
-    assert len(active) == len(target) * qps
-    order = np.argsort(state.slots.node[active])
-    return np.asarray(state.slots.rate[active][order].reshape(len(target), qps) / RATE)
+    (group,) = engine._jobs
+    slots = engine.state.slots_of(group)  # in the order of the transfers
+    assert len(slots) == len(target) * qps
+    return np.asarray(engine.state.slots.rate[slots].reshape(len(target), qps) / RATE)
 
 
 def derangement(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
