@@ -161,6 +161,22 @@ def test_perf(
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("value", ["nan", "-1", "1e999"])
+def test_a_load_that_no_run_gives_is_not_drawn(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "links.csv").write_text(
+        f"link,utilisation,wire_bytes\nh0/nic0:0>leaf0.r0:0,{value},0\n"
+    )
+    picture = tmp_path / "p.svg"
+    arguments = ["topo", "draw", "h100-rail-8", "--run", str(tmp_path), "-o", str(picture)]
+    assert run_command_line(arguments) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / 'links.csv'}:2: holds a number that no run gives; expected 0 or more\n"
+    )
+    assert not picture.exists()
+
+
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_closed_stream_is_no_defect(closed: int, tmp_path: Path) -> None:
     command = f'"{sys.executable}" -m railweave topo show h100-rail-8 {closed}>&-'

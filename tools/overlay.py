@@ -91,9 +91,13 @@ def _read_row(
             nearest=nearest_name(row["link"] or "", number) if len(number) < 20_000 else None,
         )
     try:
-        utilisation[link] = float(row["utilisation"])
-        wire_bytes[link] = int(row["wire_bytes"])
+        used, carried = float(row["utilisation"]), int(row["wire_bytes"])
     except (TypeError, ValueError):
         raise InputError(
             "holds something that is not a number", file=file, line=line, expected="numbers"
         ) from None
+    if not 0 <= used < float("inf") or not 0 <= carried < 2**63:
+        raise InputError(
+            "holds a number that no run gives", file=file, line=line, expected="0 or more"
+        )
+    utilisation[link], wire_bytes[link] = used, carried
