@@ -83,6 +83,17 @@ def serving(**changes: Any) -> dict[str, Any]:
         ),
         (pair({"ends": ["a", "s:3000000000"]}), "topology.links[0].ends[1]", "there is no port"),
         (pair({"ends": ["a/nic70000", "s"]}), "topology.links[0].ends[0]", "no NIC 70000"),
+        (
+            scenario(
+                topology={
+                    "kind": "custom",
+                    "nodes": {"a": "host", "s": {"type": "switch", "model": "quantum-2"}},
+                    "links": [{"ends": ["a", "s:900"], "rate": "1Gbps", "delay": "1us"}],
+                }
+            ),
+            "topology.links[0].ends[1]",
+            "'s' has no port 900; expected 0 to 127 (quantum-2)",
+        ),
         (scenario(network={"frame_overhead": "9000PB"}), "network.frame_overhead", "64KiB"),
         (scenario(network={"ack": {"size": "1MiB"}}), "network.ack.size", "64KiB"),
         (scenario(network={"switch_latency": "1000h"}), "network.switch_latency", "at most 1h"),

@@ -182,7 +182,8 @@ def _read_end(text: str, nodes: Mapping[str, _Full], *, count: int, field: str) 
         raise InputError(
             f"there is no node '{node}'", field=field, nearest=nearest_name(node, nodes)
         )
-    is_host = isinstance(nodes[node], HostNode)
+    full = nodes[node]
+    is_host = isinstance(full, HostNode)
     if nic is not None and not is_host:
         raise InputError(
             f"'{node}' is a switch and has no NIC", field=field, expected=f"{node}:PORT"
@@ -193,6 +194,14 @@ def _read_end(text: str, nodes: Mapping[str, _Full], *, count: int, field: str) 
             field=field,
             expected=f"{node}/nic0:{port}",
         )
+    if port is not None and isinstance(full, SwitchNode) and full.model:
+        ports = max(switch_model(full.model).ports.values())
+        if int(port) + count > ports:
+            raise InputError(
+                f"'{node}' has no port {int(port) + count - 1}",
+                field=field,
+                expected=f"0 to {ports - 1} ({full.model})",
+            )
     return _End(
         node=node,
         nic=None if nic is None else int(nic),
