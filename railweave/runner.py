@@ -25,12 +25,13 @@ from railweave.result import (
     version,
 )
 from railweave.scenario import Scenario, load_scenario, scenario_sha256
-from railweave.workloads.workload import Findings, WorkloadContext, locating
+from railweave.workloads.workload import Findings, WorkloadContext, locating, relocated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
+    from railweave.fabric.document import Key
     from railweave.fabric.engine import Engine
     from railweave.fabric.graph import Fabric
     from railweave.fabric.routing import Routing
@@ -146,7 +147,10 @@ def prepare(scenario: Scenario) -> PreparedRun:
             document=document,
             loc=workload.loc,
         )
-        ends[workload.name] = workload.kind.start(workload.model, context)
+        try:
+            ends[workload.name] = workload.kind.start(workload.model, context)
+        except InputError as error:
+            raise _placed(error, scenario, workload.loc) from None
     return PreparedRun(
         scenario=scenario,
         env=env,
@@ -156,6 +160,13 @@ def prepare(scenario: Scenario) -> PreparedRun:
         findings=findings,
         ends=ends,
     )
+
+
+def _placed(error: InputError, scenario: Scenario, loc: tuple[Key, ...]) -> InputError:
+    """Return an error that names no place at all with that of a key of the scenario."""
+    if error.file or error.line or error.field:
+        return error
+    return relocated(error, scenario.document, loc)
 
 
 def _broken(fabric: Fabric, scenario: Scenario) -> Fabric:
@@ -211,9 +222,13 @@ def run_scenario(
         status = "interrupted"
         error = InterruptedRunError("the run was interrupted; what it had is kept")
     except RailweaveError as failure:
-        if isinstance(failure, InputError) and not run.env.now and not run.engine.records():
-            raise  # nothing has run
-        status, error = "failed", failure
+        raised = failure.__cause__  # SimPy raises a copy, which has lost its place
+        wrong = raised if isinstance(raised, InputError) else failure
+        if isinstance(wrong, InputError):
+            wrong = _placed(wrong, scenario, ("workload",))
+            if not run.env.now and not run.engine.records():
+                raise wrong from None  # nothing has run
+        status, error = "failed", wrong
     return _gather(run, status, error)
 
 

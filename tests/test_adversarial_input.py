@@ -142,6 +142,26 @@ def test_collective_over_a_broken_fabric_is_located(
     assert not (tmp_path / "out").exists()  # nothing has run
 
 
+def test_serving_over_a_broken_fabric_is_located() -> None:
+    faults = [{"node": f"leaf0.r{rail}", "do": "down"} for rail in range(8)]
+    with pytest.raises(InputError) as caught:
+        railweave.run_scenario(serving() | {"faults": faults})
+    assert caught.value.field == "workload"
+    assert "no route from 'h0/gpu0' to 'h1/gpu0'" in caught.value.message
+
+
+def test_workloads_on_the_same_gpus_are_told() -> None:
+    job = {"kind": "collective", "op": "all_reduce", "size": "1MiB", "ranks": 4}
+    apart = {"policy": "list", "gpus": ["h1"]}
+    together = railweave.run_scenario(scenario(workload=[job | {"name": n} for n in "ab"]))
+    assert together.warnings == (
+        "workloads a and b sit on the same GPUs, h0/gpu0, h0/gpu1, h0/gpu2 and 1 more: they share "
+        "their links, but each has their arithmetic and memory for itself",
+    )
+    other = job | {"name": "b", "placement": apart}
+    assert railweave.run_scenario(scenario(workload=[job | {"name": "a"}, other])).warnings == ()
+
+
 def test_a_link_too_slow_for_the_clock_stalls_and_is_no_defect(tmp_path: Path) -> None:
     source = scenario(
         faults=[{"node": "spine0", "do": "degrade", "rate": "1bps"}],

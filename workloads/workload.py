@@ -184,6 +184,8 @@ class Findings:
         Sentences for the person who reads the result.
     waiting
         Functions that say, a line each, who waits for whom when nothing moves any more.
+    occupied
+        Device index of a GPU -> name of the first workload that sits on it.
     """
 
     collectives: list[dict[str, Any]] = field(default_factory=list)
@@ -191,6 +193,7 @@ class Findings:
     requests: list[Callable[[], list[dict[str, Any]]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     waiting: list[Callable[[], Iterable[str]]] = field(default_factory=list)
+    occupied: dict[int, str] = field(default_factory=dict)
 
     def warn(self, sentence: str) -> None:
         """Add a warning once."""
@@ -286,6 +289,19 @@ class WorkloadContext:
             here = (*self.loc, *at) if placement else self.placement_loc
             raise relocated(error, self.document, here) from None
         return [int(device) for device in placed]
+
+    def occupy(self, gpus: Iterable[int]) -> None:
+        """Say which GPUs the workload sits on; a warning tells of those that another sits on."""
+        occupied = self.findings.occupied
+        shared = [gpu for gpu in gpus if occupied.setdefault(gpu, self.name) != self.name]
+        if shared:
+            names = [self.fabric.device_names[gpu] for gpu in shared[:3]]
+            more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
+            self.findings.warn(
+                f"workloads {occupied[shared[0]]} and {self.name} sit on the same GPUs, "
+                f"{', '.join(names)}{more}: they share their links, "
+                "but each has their arithmetic and memory for itself"
+            )
 
     def error(
         self,

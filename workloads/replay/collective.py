@@ -93,6 +93,7 @@ def start(workload: CollectiveModel, context: WorkloadContext) -> simpy.Event:
         ranks = context.place(None if workload.ranks == "all" else workload.ranks)
     if not ranks:
         raise context.error("there are no ranks", at=("ranks",), expected="at least one GPU")
+    context.occupy(ranks)
     hosts = [int(context.fabric.host[rank]) for rank in ranks]
     with context.at():
         schedules = [

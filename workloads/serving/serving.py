@@ -70,6 +70,8 @@ class ServingRun:
             router = ROUTERS.get(workload.router)
         self.shape = self._shape()
         places = place_pools(workload, context)
+        for pool in places.values():
+            context.occupy(gpu for replica in pool for gpu in replica)
         with context.at():
             dtype = None if workload.dtype is None else storage_format(self.shape, workload.dtype)
         hosts = [
