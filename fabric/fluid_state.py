@@ -188,7 +188,7 @@ class FluidState:
         nodes, edges, base, edge = self._blocks.pop(group)
         self._free_blocks.setdefault((nodes, edges), []).append((group, base, edge))
 
-    def _reach(self, at_ps: int) -> None:
+    def reach(self, at_ps: int) -> None:
         """Set the clock, once the events that cancelled groups left before are out of the way."""
         while self.advance(at_ps - 1) is not None:
             pass
@@ -199,7 +199,7 @@ class FluidState:
 
         Everything before ``at_ps`` must have been run.
         """
-        self._reach(at_ps)
+        self.reach(at_ps)
         self.groups[group].left = -1
         for slot in self.slots_of(group):
             drop_finish(self.run, self.ends, self.slots, slot)
@@ -231,7 +231,7 @@ class FluidState:
 
     def set_capacity(self, link: int, capacity_bps: float, *, at_ps: int) -> None:
         """Change what a link carries from ``at_ps`` on; everything before must have been run."""
-        self._reach(at_ps)
+        self.reach(at_ps)
         row = self.links[link]
         row.capacity = capacity_bps
         self.run.narrowed = 1
@@ -268,7 +268,7 @@ class FluidState:
         bound
             Its schedule, bound to the paths of this simulation.
         links, paths
-            The number here of each link and path of the other; those links are idle here.
+            The number here of each link and path of the other; what `bound` uses is idle here.
         offset_ps
             When the other's time 0 was.
         """
@@ -300,8 +300,9 @@ class FluidState:
             if flow.bottleneck >= 0:
                 flow.bottleneck = links[flow.bottleneck]
             push_finish(self.run, self.ends, self.slots, slot)
-        for theirs, link in enumerate(links):
-            self._take_members(other, theirs, int(link), slot_here)
+        own = np.isin(links, bound.links)  # not the other way of a cable, which others may use
+        for at in np.flatnonzero(own):
+            self._take_members(other, int(at), int(links[at]), slot_here)
         return mine
 
     def _take_slot(self) -> int:

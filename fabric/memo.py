@@ -126,6 +126,7 @@ class Isolated:
         if now_ps == start_ps:
             return whole.add(self.bound, at_ps=now_ps)
         state, group, _ = self.run(now_ps - start_ps)
+        whole.reach(now_ps)  # what changed before must not be solved for with these flows
         return whole.adopt(
             state, group, self.bound, links=self.links, paths=self.bound.usage.path,
             offset_ps=start_ps,

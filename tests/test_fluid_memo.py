@@ -345,3 +345,29 @@ def test_the_errors_of_a_cancelled_flow_are_typed() -> None:
     env.process(process())
     env.run()
     assert not engine.busy
+
+
+@ACKS
+def test_a_change_before_the_start_is_not_made_up_for_when_woken(ack_every: int) -> None:
+    # The engine rests when the link changes: it takes note of it no later than at that instant.
+    acts: list[tuple[int, Act]] = [
+        (0, lambda engine: engine.set_link(0, rate_bps=25 * 10**9)), (1, collective([0, 1], 0)),
+        *((at, flow(0, 1, 0, f"f{at}")) for at in (78, 308, 4178)),
+    ]  # fmt: skip
+    both(acts, ack_every=ack_every)
+    size = [(1, collective([0, 1], 10**6)), (10**6, flow(0, 1, 10**5)), (10**7, flow(1, 0, 10**5))]
+    both([acts[0], *size], ack_every=ack_every, sample=[10**6, 5 * 10**6, 10**8])
+
+
+@pytest.mark.parametrize("ack_every", [0, 4])
+def test_flows_the_other_way_on_the_same_cables(ack_every: int) -> None:
+    # A broadcast goes one way; without acknowledgements those who come the other way neither
+    # disturb it nor are lost when something else does.
+    acts: list[tuple[int, Act]] = [(0, collective([0, 1, 2], 10**6, op="broadcast", repeat=3))]
+    acts += [(10**6 + i, flow(2, 0, 10**6, f"back{i}")) for i in range(3)]
+    acts += [(40 * 10**6 + i, flow(2, 0, 10**6, f"also{i}")) for i in range(2)]
+    alone = run(acts[:1], memo=False, ack_every=ack_every).collectives[0][2]
+    seen = both(acts, ack_every=ack_every, sample=[2 * 10**6, 50 * 10**6])
+    assert (seen.collectives[0][2] == alone) == (ack_every == 0)
+    acts.append((60 * 10**6, flow(0, 1, 10**6, "same way")))
+    assert both(acts, ack_every=ack_every).collectives[0][2] > alone
