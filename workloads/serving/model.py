@@ -106,10 +106,9 @@ class ServingModel(WorkloadModel):
         arrivals = self._arrivals(base)
         if arrivals and arrivals[-1].at_ps > LONGEST_PS:
             raise InputError(
-                f"the last request arrives {arrivals[-1].at_ps // (3600 * 10**12)} hours after "
-                "the first",
+                "the last request arrives too long after the first",
                 field="requests" if self.trace is None else "trace",
-                expected=f"at most {LONGEST_PS // (3600 * 10**12)}; see limit and rate_scale",
+                expected=f"at most {LONGEST_PS // (3600 * 10**12)}h; see limit and rate_scale",
             )
         return arrivals
 
