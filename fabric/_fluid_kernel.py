@@ -29,6 +29,7 @@ from railweave.fabric._fluid_layout import (
     IDLE,
     NEED_POOL,
     NEED_SLOTS,
+    NO_NODE,
     NO_TIMER,
     NOWHERE,
     OPEN,
@@ -92,12 +93,23 @@ def _place(
     place: Any,
     links: Any,
     pool: Any,
+    lanes: Any,
     paths: Any,
     hops: Any,
     number: Any,
 ) -> Any:
-    """Put a starting flow on its links; return 0, or NEED_* where memory ran out."""
+    """Put a starting flow on its links or in its lane; return 0, or NEED_* for lack of memory."""
     node = nodes[number]
+    lane = lanes[node.path]
+    in_turn = groups[node.group].in_turn
+    if in_turn and lane.busy and lane.reserved != number:
+        node.next = NO_NODE
+        if lane.head == NO_NODE:
+            lane.head = number
+        else:
+            nodes[lane.tail].next = number
+        lane.tail = number
+        return 0
     start = paths[node.path].hops
     n_hops = paths[node.path].hops_end - start
     if run.free == 0 and run.slots_used >= len(slots):
@@ -143,6 +155,9 @@ def _place(
     flow.remaining = node.wire
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
+    if in_turn:
+        lane.busy = 1
+        lane.reserved = NO_NODE
     push_finish(run, ends, slots, slot)
     slots[run.arrived].arrived = slot
     run.arrived += 1
@@ -230,6 +245,22 @@ def _complete(
 
 
 @jit(internal=True, allocates=False)
+def _next_in_lane(run: Any, nodes: Any, lanes: Any, order: Any, path: Any) -> None:
+    """Let the next message of a path arrive, now that the one before has left.
+
+    ``order`` is being read from the front: what has been read is at least as long as the arrivals.
+    """
+    lane = lanes[path]
+    if lane.head == NO_NODE:
+        lane.busy = 0
+        return
+    lane.reserved = lane.head
+    order[run.arrivals] = lane.head
+    run.arrivals += 1
+    lane.head = nodes[lane.head].next
+
+
+@jit(internal=True, allocates=False)
 def _drain(
     run: Any,
     nodes: Any,
@@ -240,6 +271,7 @@ def _drain(
     place: Any,
     links: Any,
     pool: Any,
+    lanes: Any,
     paths: Any,
     hops: Any,
     timers: Any,
@@ -258,8 +290,11 @@ def _drain(
         number = order[i] >> SLOT_BITS
         slot = order[i] & ((1 << SLOT_BITS) - 1)
         leave_links(run, slots, place, links, pool, paths, hops, slot)
-        tail = _tail_ps(paths, nodes[number].path, nodes[number].wire)
+        path = nodes[number].path
+        tail = _tail_ps(paths, path, nodes[number].wire)
         start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
+        if groups[nodes[number].group].in_turn:
+            _next_in_lane(run, nodes, lanes, order, path)
     while True:
         code = take_list(run, timers, opened)
         if code == NO_TIMER:
@@ -287,6 +322,7 @@ def advance(
     place: Any,
     links: Any,
     pool: Any,
+    lanes: Any,
     paths: Any,
     hops: Any,
     timers: Any,
@@ -322,20 +358,23 @@ def advance(
             run.now = time
             run.done = 0
             run.arrivals = 0
+            run.placed = 0
             run.arrived = 0
             run.changes = 0
             _drain(
-                run, nodes, succ, groups, ends, slots, place, links, pool, paths, hops, timers,
-                opened, order,
+                run, nodes, succ, groups, ends, slots, place, links, pool, lanes, paths, hops,
+                timers, opened, order,
             )  # fmt: skip
             sort(order, run.arrivals)
             run.placing = 1
-        while run.arrived < run.arrivals:
+        while run.placed < run.arrivals:
+            number = order[run.placed]
             need = _place(
-                run, nodes, groups, ends, slots, place, links, pool, paths, hops, order[run.arrived]
+                run, nodes, groups, ends, slots, place, links, pool, lanes, paths, hops, number
             )
             if need:
                 return need
+            run.placed += 1
         if run.arrived > 0 or run.touches > 0:
             solve(run, slots, links, pool, paths, hops)
             _reschedule(run, ends, slots)

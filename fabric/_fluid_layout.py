@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["END", "GROUP", "HOP", "LINK", "LIST", "NODE", "PATH", "RUN", "SLOT", "records"]
+__all__ = ["END", "GROUP", "HOP", "LANE", "LINK", "LIST", "NODE", "PATH", "RUN", "SLOT", "records"]
 
 AT_CAP: Final = -1  # a flow's bottleneck is its cap
 NOWHERE: Final = -2  # a flow that was not solved for yet
 FOREVER: Final = 2**62
 NO_TIMER: Final = -1
+NO_NODE: Final = -1
 OPEN: Final = 8  # lists of timers that are open for more events (a power of two)
 SLOT_BITS: Final = 28  # bits of a slot number beside a node number in one int64
 
@@ -87,7 +88,7 @@ NODE: Final = np.dtype(
     [
         ("wire", "i8"),
         ("delay", "i8"),
-        ("next", "i4"),  # next event in the same list of timers
+        ("next", "i4"),  # next event in the same list of timers, or next message of its lane
         ("path", "i4"),  # -1: crosses no link
         ("group", "i4"),
         ("deps", "i4"),  # predecessors that have not completed; -1: itself completed
@@ -104,7 +105,20 @@ GROUP: Final = np.dtype(
         ("first_node", "i8"),  # first node
         ("weight", "f8"),
         ("cap", "f8"),
+        ("in_turn", "i8"),  # 1 where messages on one path take turns (a schedule)
         ("done", "i8"),  # * groups that ended in this instant
+    ],
+    align=True,
+)
+
+#: The queue of a path: messages of one schedule between two ranks go one after the other, as on one
+#: queue pair.
+LANE: Final = np.dtype(
+    [
+        ("busy", "i4"),  # 1 while a message is on the path
+        ("reserved", "i4"),  # the message whose turn it is in this instant, or NO_NODE
+        ("head", "i4"),  # first message that waits, or NO_NODE; the others by ``next``
+        ("tail", "i4"),
     ],
     align=True,
 )
@@ -142,6 +156,7 @@ RUN: Final = np.dtype(
         ("epoch", "i8"),  # numbers rounds and fills
         ("instant", "i8"),
         ("arrivals", "i8"),
+        ("placed", "i8"),  # arrivals that were given their place or their turn
         ("arrived", "i8"),
         ("touches", "i8"),
         ("changes", "i8"),

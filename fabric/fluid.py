@@ -95,7 +95,13 @@ class FluidEngine(JobEngine):
         flow = job.flow
         parts = len(job.bound.path)
         cap = np.inf if flow.cap_bps is None else flow.cap_bps / parts
-        return self.state.add(job.bound, at_ps=int(self.env.now), weight=flow.weight, cap_bps=cap)
+        return self.state.add(
+            job.bound,
+            at_ps=int(self.env.now),
+            weight=flow.weight,
+            cap_bps=cap,
+            in_turn=False,
+        )
 
     def _run(self, job: Job, group: int) -> None:
         self._jobs[group] = job

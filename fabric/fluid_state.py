@@ -39,6 +39,9 @@ class SolvePaths(Protocol):
     hops: Any  # HOP records
     longest: int
 
+    def __len__(self) -> int:
+        """Return the number of paths."""
+
 
 class FluidState:
     """Links, paths, nodes, groups and active flows of one simulation, as arrays for the kernels.
@@ -78,6 +81,7 @@ class FluidState:
         self.place = np.empty((0, 1), np.int32)
         self.nodes = records(lay.NODE, 0)
         self.succ = np.empty(0, np.int32)
+        self.lanes = records(lay.LANE, 0)
         self.groups = records(lay.GROUP, 16)
         self.timers = records(lay.LIST, 0)
         self.opened = records(lay.LIST, lay.OPEN)
@@ -142,8 +146,21 @@ class FluidState:
         """int32 (links,): 1 where several flows were held back together; may be written."""
         return np.asarray(self.links.contended[: self.n_links])
 
+    def _add_lanes(self, rows: int) -> None:
+        """Make an empty lane for each path."""
+        old = len(self.lanes)
+        self.lanes = _grown(self.lanes, rows)
+        fresh = self.lanes[old:]
+        fresh.busy = 0
+        fresh.reserved = fresh.head = fresh.tail = lay.NO_NODE
+
     def _write(
-        self, bound: BoundSchedule, weight: float = 1.0, cap_bps: float = np.inf
+        self,
+        bound: BoundSchedule,
+        *,
+        weight: float = 1.0,
+        cap_bps: float = np.inf,
+        in_turn: bool = True,
     ) -> tuple[int, int]:
         """Write a schedule's nodes into a block; return its group and first node."""
         plan, n, edges = bound.schedule, bound.n_nodes, len(bound.schedule.succ)
@@ -160,8 +177,9 @@ class FluidState:
         )
         self.succ[edge : edge + edges] = plan.succ
         own = self.groups[group]
-        own.first_node, own.weight, own.cap = base, weight, cap_bps
+        own.first_node, own.weight, own.cap, own.in_turn = base, weight, cap_bps, in_turn
         self._blocks[group] = (n, edges, base, edge)
+        self._add_lanes(len(self.paths))
         if self.paths.longest > self.place.shape[1]:
             wider = np.zeros((len(self.place), self.paths.longest), np.int32)
             wider[:, : self.place.shape[1]] = self.place
@@ -169,10 +187,19 @@ class FluidState:
         return group, base
 
     def add(
-        self, bound: BoundSchedule, *, at_ps: int, weight: float = 1.0, cap_bps: float = np.inf
+        self,
+        bound: BoundSchedule,
+        *,
+        at_ps: int,
+        weight: float = 1.0,
+        cap_bps: float = np.inf,
+        in_turn: bool = True,
     ) -> int:
-        """Start a bound schedule at ``at_ps``, not in the past, and return its group number."""
-        group, _ = self._write(bound, weight, cap_bps)
+        """Start a bound schedule at ``at_ps``, not in the past, and return its group number.
+
+        ``in_turn``: its messages on one path go one after the other.
+        """
+        group, _ = self._write(bound, weight=weight, cap_bps=cap_bps, in_turn=in_turn)
         self.restart(group, bound, at_ps=at_ps)
         return group
 
@@ -283,6 +310,8 @@ class FluidState:
             start_timer(
                 self.run, self.nodes, self.timers, self.opened, time + offset_ps, code + 2 * shift
             )
+        for theirs, path in enumerate(paths):
+            self._take_lane(other, theirs, int(path), shift)
         slot_here: dict[int, int] = {}
         for theirs in other.slots_of(group):
             slot = slot_here[theirs] = self._take_slot()
@@ -304,6 +333,21 @@ class FluidState:
         for at in np.flatnonzero(own):
             self._take_members(other, int(at), int(links[at]), slot_here)
         return mine
+
+    def _take_lane(self, other: FluidState, theirs: int, path: int, shift: int) -> None:
+        """Copy the queue of one path."""
+        here, there = self.lanes[path], other.lanes[theirs]
+        here.busy = there.busy
+        number = int(there.head)
+        while number != lay.NO_NODE:
+            waiting = number + shift
+            self.nodes[waiting].next = lay.NO_NODE
+            if here.head == lay.NO_NODE:
+                here.head = waiting
+            else:
+                self.nodes[here.tail].next = waiting
+            here.tail = waiting
+            number = int(other.nodes[number].next)
 
     def _take_slot(self) -> int:
         """Return an unused slot."""
@@ -343,8 +387,8 @@ class FluidState:
         while True:
             code = advance(
                 self.runs, self.nodes, self.succ, self.groups, self.ends, self.slots,
-                self.place, self.links, self.pool, self.paths.routes, self.paths.hops, self.timers,
-                self.opened, self.order, limit_ps,
+                self.place, self.links, self.pool, self.lanes, self.paths.routes, self.paths.hops,
+                self.timers, self.opened, self.order, limit_ps,
             )  # fmt: skip
             if code == lay.COMPLETED:
                 return sorted(int(g) for g in self.groups.done[: self.run.done])

@@ -55,6 +55,9 @@ class _OwnPaths:
         self.routes = routes
         self.longest = int(lengths.max()) if len(lengths) else 1
 
+    def __len__(self) -> int:
+        return len(self.routes)
+
     @property
     def links(self) -> NDArray[np.int64]:
         """Fabric's link number of each own link."""
