@@ -71,13 +71,14 @@ def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code:
     """
     place = opened[(time ^ time >> 7) & (OPEN - 1)]
     if place.time == time:
-        nodes[code >> 1].next = place.head
+        nodes[place.tail >> 1].next = code
     else:
         if place.time < FOREVER:
             _push_list(run, timers, place.time, place.head)
         place.time = time
-        nodes[code >> 1].next = NO_TIMER
-    place.head = code
+        place.head = code
+    place.tail = code
+    nodes[code >> 1].next = NO_TIMER
 
 
 @jit(internal=True, allocates=False)
@@ -96,17 +97,20 @@ def take_list(run: Any, timers: Any, opened: Any) -> Any:
 
 @jit(allocates=False)
 def start_nodes(
-    run: Any, nodes: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
+    run: Any, nodes: Any, delays: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
 ) -> Any:
     """Schedule the first nodes of a block at ``time`` plus their delays."""
     for i in range(len(roots)):
         node = base + roots[i]
-        start_timer(run, nodes, timers, opened, time + nodes[node].delay, node * 2)
+        start_timer(run, nodes, timers, opened, time + delays[node], node * 2)
 
 
 @jit(internal=True, allocates=False)
-def sift(ends: Any, slots: Any, n: Any, at: Any) -> None:
-    """Restore the finish heap of ``n`` ends around place ``at``; equal times keep any order."""
+def sift(ends: Any, where: Any, n: Any, at: Any) -> None:
+    """Restore the finish heap of ``n`` ends around place ``at``; equal times keep any order.
+
+    ``where`` holds the place of each slot.
+    """
     time = ends[at].time
     slot = ends[at].slot
     while at > 0:
@@ -115,7 +119,7 @@ def sift(ends: Any, slots: Any, n: Any, at: Any) -> None:
             break
         ends[at].time = ends[up].time
         ends[at].slot = ends[up].slot
-        slots[ends[at].slot].heap_at = at
+        where[ends[at].slot] = at
         at = up
     while True:
         child = 2 * at + 1
@@ -127,54 +131,53 @@ def sift(ends: Any, slots: Any, n: Any, at: Any) -> None:
             break
         ends[at].time = ends[child].time
         ends[at].slot = ends[child].slot
-        slots[ends[at].slot].heap_at = at
+        where[ends[at].slot] = at
         at = child
     ends[at].time = time
     ends[at].slot = slot
-    slots[slot].heap_at = at
+    where[slot] = at
 
 
 @jit(allocates=False)
-def push_finish(run: Any, ends: Any, slots: Any, slot: Any) -> None:
+def push_finish(run: Any, ends: Any, where: Any, slot: Any, time: Any) -> None:
     """Add a slot to the finish heap."""
     n = run.active
     run.active = n + 1
-    ends[n].time = slots[slot].finish
+    ends[n].time = time
     ends[n].slot = slot
-    sift(ends, slots, n + 1, n)
+    sift(ends, where, n + 1, n)
 
 
 @jit(allocates=False)
-def drop_finish(run: Any, ends: Any, slots: Any, slot: Any) -> None:
+def drop_finish(run: Any, ends: Any, where: Any, slot: Any) -> None:
     """Take a slot out of the finish heap."""
     run.active -= 1
     n = run.active
-    at = np.int64(slots[slot].heap_at)
+    at = np.int64(where[slot])
     if at != n:
         ends[at].time = ends[n].time
         ends[at].slot = ends[n].slot
-        sift(ends, slots, n, at)
+        sift(ends, where, n, at)
 
 
 @jit(internal=True, allocates=False)
-def sort(values: Any, n: Any) -> Any:
-    """Sort ``values[:n]``, which often is sorted, one way or the other, already."""
-    rising = True
-    falling = True
+def sort(values: Any, n: Any) -> None:
+    """Sort ``values[:n]``, which often is nearly sorted, one way or the other, already."""
+    falls = 0
     for i in range(1, n):
         if values[i] < values[i - 1]:
-            rising = False
-        else:
-            falling = False
-    if rising:
+            falls += 1
+    if falls == 0:
         return
-    if falling:
+    if 2 * falls > n:
         for i in range(n // 2):
             value = values[i]
             values[i] = values[n - 1 - i]
             values[n - 1 - i] = value
-        return
-    gap = n  # Shell's sort; a library sort would take seconds more to compile
+        falls = n - 1 - falls
+    # Shell's sort (a library sort would take seconds more to compile), by its last pass alone
+    # where few are out of place.
+    gap = n if falls > 1 else 2
     while gap > 1:
         gap = gap * 4 // 9 if gap > 2 else 1
         for i in range(gap, n):

@@ -49,14 +49,13 @@ _PS = 8e12  # picoseconds per second times bits per byte
 
 @jit(allocates=False)
 def write_nodes(
-    nodes: Any, base: Any, path: Any, wire: Any, delay: Any, succ_ptr: Any, edge: Any, group: Any
+    nodes: Any, base: Any, path: Any, wire: Any, succ_ptr: Any, edge: Any, group: Any
 ) -> Any:
     """Write a schedule's nodes from row ``base`` on; its successors lie from ``edge`` on."""
     for i in range(len(path)):
         node = nodes[base + i]
         node.path = path[i]
         node.wire = wire[i]
-        node.delay = delay[i]
         node.group = group
         node.succ = edge + succ_ptr[i]
         node.n_succ = succ_ptr[i + 1] - succ_ptr[i]
@@ -89,6 +88,7 @@ def _place(
     nodes: Any,
     groups: Any,
     ends: Any,
+    where: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -158,14 +158,14 @@ def _place(
     if in_turn:
         lane.busy = 1
         lane.reserved = NO_NODE
-    push_finish(run, ends, slots, slot)
+    push_finish(run, ends, where, slot, FOREVER)
     slots[run.arrived].arrived = slot
     run.arrived += 1
     return 0
 
 
 @jit(internal=True, allocates=False)
-def _reschedule(run: Any, ends: Any, slots: Any) -> Any:
+def _reschedule(run: Any, ends: Any, where: Any, slots: Any) -> Any:
     """Move the finish times of the flows whose rate changed."""
     for i in range(run.changes):
         flow = slots[slots[i].changed]
@@ -185,8 +185,9 @@ def _reschedule(run: Any, ends: Any, slots: Any) -> Any:
                 flow.finish = FOREVER
         else:
             flow.finish = FOREVER
-        ends[flow.heap_at].time = flow.finish
-        sift(ends, slots, run.active, np.int64(flow.heap_at))
+        at = np.int64(where[slots[i].changed])
+        ends[at].time = flow.finish
+        sift(ends, where, run.active, at)
 
 
 @jit(internal=True, allocates=False)
@@ -218,6 +219,7 @@ def _start(
 def _complete(
     run: Any,
     nodes: Any,
+    delays: Any,
     succ: Any,
     groups: Any,
     timers: Any,
@@ -238,8 +240,8 @@ def _complete(
         after = group.first_node + succ[e]
         nodes[after].deps -= 1
         if nodes[after].deps == 0:
-            if nodes[after].delay > 0:
-                start_timer(run, nodes, timers, opened, run.now + nodes[after].delay, after * 2)
+            if delays[after] > 0:
+                start_timer(run, nodes, timers, opened, run.now + delays[after], after * 2)
             else:
                 _start(run, nodes, timers, opened, paths, order, after)
 
@@ -264,9 +266,11 @@ def _next_in_lane(run: Any, nodes: Any, lanes: Any, order: Any, path: Any) -> No
 def _drain(
     run: Any,
     nodes: Any,
+    delays: Any,
     succ: Any,
     groups: Any,
     ends: Any,
+    where: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -282,7 +286,7 @@ def _drain(
     n = 0
     while run.active > 0 and ends[0].time == run.now:
         slot = ends[0].slot
-        drop_finish(run, ends, slots, slot)
+        drop_finish(run, ends, where, slot)
         order[n] = slots[slot].node << SLOT_BITS | slot
         n += 1
     sort(order, n)
@@ -306,7 +310,7 @@ def _drain(
             if groups[nodes[number].group].left < 0:
                 continue
             if is_end:
-                _complete(run, nodes, succ, groups, timers, opened, paths, order, number)
+                _complete(run, nodes, delays, succ, groups, timers, opened, paths, order, number)
             else:
                 _start(run, nodes, timers, opened, paths, order, number)
 
@@ -315,9 +319,11 @@ def _drain(
 def advance(
     all_runs: Any,
     nodes: Any,
+    delays: Any,
     succ: Any,
     groups: Any,
     ends: Any,
+    where: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -362,22 +368,34 @@ def advance(
             run.arrived = 0
             run.changes = 0
             _drain(
-                run, nodes, succ, groups, ends, slots, place, links, pool, lanes, paths, hops,
-                timers, opened, order,
+                run, nodes, delays, succ, groups, ends, where, slots, place, links, pool, lanes,
+                paths, hops, timers, opened, order,
             )  # fmt: skip
             sort(order, run.arrivals)
             run.placing = 1
         while run.placed < run.arrivals:
             number = order[run.placed]
             need = _place(
-                run, nodes, groups, ends, slots, place, links, pool, lanes, paths, hops, number
+                run,
+                nodes,
+                groups,
+                ends,
+                where,
+                slots,
+                place,
+                links,
+                pool,
+                lanes,
+                paths,
+                hops,
+                number,
             )
             if need:
                 return need
             run.placed += 1
         if run.arrived > 0 or run.touches > 0:
             solve(run, slots, links, pool, paths, hops)
-            _reschedule(run, ends, slots)
+            _reschedule(run, ends, where, slots)
         run.placing = 0
         run.instant += 1
         if run.done > 0:

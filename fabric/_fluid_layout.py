@@ -47,7 +47,6 @@ SLOT: Final = np.dtype(
         ("saved", "i8"),  # instant in which old_rate was taken
         ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
         ("path", "i4"),
-        ("heap_at", "i4"),  # place in the finish heap
         ("free", "i4"),  # * stack of unused slots
         ("chosen", "i4"),  # * flows being solved for
         ("changed", "i4"),  # * flows whose rate may have changed in this instant
@@ -87,7 +86,6 @@ LINK: Final = np.dtype(
 NODE: Final = np.dtype(
     [
         ("wire", "i8"),
-        ("delay", "i8"),
         ("next", "i4"),  # next event in the same list of timers, or next message of its lane
         ("path", "i4"),  # -1: crosses no link
         ("group", "i4"),
@@ -142,7 +140,7 @@ HOP: Final = np.dtype([("share", "f8"), ("link", "i4")], align=True)
 END: Final = np.dtype([("time", "i8"), ("slot", "i8")], align=True)
 
 #: A list of node events at one time; an entry of the timer heap or an open list.
-LIST: Final = np.dtype([("time", "i8"), ("head", "i8")], align=True)
+LIST: Final = np.dtype([("time", "i8"), ("head", "i8"), ("tail", "i8")], align=True)
 
 #: Counters of the whole simulation.
 RUN: Final = np.dtype(

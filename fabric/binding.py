@@ -66,6 +66,11 @@ class BoundSchedule:
         return np.flatnonzero(self.schedule.n_deps == 0)
 
     @cached_property
+    def has_delays(self) -> bool:
+        """Whether any node has a delay."""
+        return bool(self.schedule.delay_ps.any())
+
+    @cached_property
     def usage(self) -> Usage:
         """Bytes per path of one run."""
         return self.usage_of(None)
@@ -74,25 +79,31 @@ class BoundSchedule:
         """Bytes per path of a part of a run: ``share`` float64 (nodes,) done of each node."""
         table, settings = self.table, self.table.settings
         per_ack = np.array([settings.ack_wire_bytes(kind) for kind in Framing], np.int64)
-        moved = np.zeros((len(table), 3), np.int64)
+        used, row = self._used_paths
+        moved = np.zeros((len(used), 3), np.int64)
         bytes_by_path(
-            self.path,
+            row,
             self.wire_bytes,
             self.schedule.size_bytes,
             np.empty(0) if share is None else share,
-            table.framing,
+            table.framing[used],
             per_ack,
             settings.mtu_bytes,
             settings.ack_every,
             moved,
         )
-        used = np.unique(self.path) if self.n_nodes <= len(table) else self._used_paths
-        used = used[used >= 0]
-        return Usage(used.astype(np.int32), *np.ascontiguousarray(moved[used].T))
+        return Usage(used, *np.ascontiguousarray(moved.T))
 
     @cached_property
-    def _used_paths(self) -> NDArray[np.int64]:
-        return np.flatnonzero(np.bincount(self.path[self.path >= 0], minlength=1))
+    def _used_paths(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The paths in use, sorted, and the row of each node's path among them (-1: none)."""
+        if self.n_nodes >= len(self.table):
+            counts = np.bincount(self.path + 1, minlength=len(self.table) + 1)[1:]
+            if counts.all():
+                return np.arange(len(self.table), dtype=np.int32), self.path
+        used, row = np.unique(self.path, return_inverse=True)
+        skipped = int(used[0] < 0) if len(used) else 0
+        return used[skipped:], (row - skipped).astype(np.int32)
 
     @cached_property
     def links(self) -> NDArray[np.int32]:

@@ -78,8 +78,10 @@ class FluidState:
         self.pool = np.empty(max(64, 4 * n_links), np.int64)
         self.slots = records(lay.SLOT, 0)
         self.ends = records(lay.END, 0)
+        self.where = np.empty(0, np.int32)  # place of each slot in the finish heap
         self.place = np.empty((0, 1), np.int32)
         self.nodes = records(lay.NODE, 0)
+        self.delays = np.zeros(0, np.int64)  # before a node starts, or how long its work takes
         self.succ = np.empty(0, np.int32)
         self.lanes = records(lay.LANE, 0)
         self.groups = records(lay.GROUP, 16)
@@ -100,6 +102,7 @@ class FluidState:
         old = len(self.slots)
         self.slots = _grown(self.slots, rows)
         self.ends = _grown(self.ends, rows)
+        self.where = _grown(self.where, rows)
         self.place = _grown(self.place, rows)
         self.slots.stamp[old:] = 0
         self.slots.frozen[old:] = 0
@@ -116,6 +119,10 @@ class FluidState:
         self._nodes_used += nodes
         self._edges_used += edges
         self.nodes = _grown(self.nodes, self._nodes_used)
+        if len(self.delays) < len(self.nodes):  # zeros take no memory until they are written
+            longer = np.zeros(len(self.nodes), np.int64)
+            longer[: len(self.delays)] = self.delays
+            self.delays = longer
         self.timers = _grown(self.timers, self._nodes_used)
         self.order = _grown(self.order, self._nodes_used)
         self.succ = _grown(self.succ, self._edges_used)
@@ -170,11 +177,12 @@ class FluidState:
             base,
             bound.path,
             bound.wire_bytes,
-            plan.delay_ps,
             plan.succ_ptr,
             edge,
             group,
         )
+        if bound.has_delays or self.delays[base : base + n].any():
+            self.delays[base : base + n] = plan.delay_ps
         self.succ[edge : edge + edges] = plan.succ
         own = self.groups[group]
         own.first_node, own.weight, own.cap, own.in_turn = base, weight, cap_bps, in_turn
@@ -208,7 +216,9 @@ class FluidState:
         base = int(self.groups[group].first_node)
         self.groups[group].left = bound.n_nodes
         self.nodes.deps[base : base + bound.n_nodes] = bound.schedule.n_deps
-        start_nodes(self.run, self.nodes, self.timers, self.opened, base, bound.roots, at_ps)
+        start_nodes(
+            self.run, self.nodes, self.delays, self.timers, self.opened, base, bound.roots, at_ps
+        )
 
     def release(self, group: int) -> None:
         """Give back the nodes of a group that has ended."""
@@ -229,7 +239,7 @@ class FluidState:
         self.reach(at_ps)
         self.groups[group].left = -1
         for slot in self.slots_of(group):
-            drop_finish(self.run, self.ends, self.slots, slot)
+            drop_finish(self.run, self.ends, self.where, slot)
             leave_links(
                 self.run, self.slots, self.place, self.links, self.pool, self.paths.routes,
                 self.paths.hops, slot,
@@ -328,7 +338,7 @@ class FluidState:
                 flow.finish += offset_ps
             if flow.bottleneck >= 0:
                 flow.bottleneck = links[flow.bottleneck]
-            push_finish(self.run, self.ends, self.slots, slot)
+            push_finish(self.run, self.ends, self.where, slot, flow.finish)
         own = np.isin(links, bound.links)  # not the other way of a cable, which others may use
         for at in np.flatnonzero(own):
             self._take_members(other, int(at), int(links[at]), slot_here)
@@ -386,7 +396,8 @@ class FluidState:
         """
         while True:
             code = advance(
-                self.runs, self.nodes, self.succ, self.groups, self.ends, self.slots,
+                self.runs, self.nodes, self.delays, self.succ, self.groups, self.ends, self.where,
+                self.slots,
                 self.place, self.links, self.pool, self.lanes, self.paths.routes, self.paths.hops,
                 self.timers, self.opened, self.order, limit_ps,
             )  # fmt: skip
