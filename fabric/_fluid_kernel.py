@@ -24,8 +24,11 @@ from railweave.fabric._fluid_events import (
     take_list,
 )
 from railweave.fabric._fluid_layout import (
+    ARRIVED,
+    CHANGED,
     COMPLETED,
     FOREVER,
+    FREE,
     IDLE,
     NEED_POOL,
     NEED_SLOTS,
@@ -63,7 +66,15 @@ def write_nodes(
 
 @jit(allocates=False)
 def leave_links(
-    run: Any, slots: Any, place: Any, links: Any, pool: Any, paths: Any, hops: Any, slot: Any
+    run: Any,
+    lists: Any,
+    slots: Any,
+    place: Any,
+    links: Any,
+    pool: Any,
+    paths: Any,
+    hops: Any,
+    slot: Any,
 ) -> Any:
     """Take a flow off its links and free its slot."""
     start = paths[slots[slot].path].hops
@@ -75,10 +86,10 @@ def leave_links(
         hole = place[slot, k]
         pool[link.members_at + hole] = moved
         place[moved >> 16, moved & 0xFFFF] = hole
-        touch_link(run, links, number)
-        if link.members == 0:
-            acknowledge(run, links, number)
-    slots[run.free].free = slot
+        touch_link(run, lists, links, number)
+        if run.acks and link.members == 0:
+            acknowledge(run, lists, links, number)
+    lists[FREE, run.free] = slot
     run.free += 1
 
 
@@ -89,6 +100,7 @@ def _place(
     groups: Any,
     ends: Any,
     where: Any,
+    lists: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -125,7 +137,7 @@ def _place(
         return NEED_POOL
     if run.free > 0:
         run.free -= 1
-        slot = np.int64(slots[run.free].free)
+        slot = np.int64(lists[FREE, run.free])
     else:
         slot = run.slots_used
         run.slots_used += 1
@@ -142,8 +154,8 @@ def _place(
         pool[link.members_at + link.members] = slot << 16 | k
         place[slot, k] = link.members
         link.members += 1
-        if link.members == 1:
-            acknowledge(run, links, crossed)
+        if run.acks and link.members == 1:
+            acknowledge(run, lists, links, crossed)
     flow = slots[slot]
     flow.node = number
     flow.path = node.path
@@ -159,16 +171,16 @@ def _place(
         lane.busy = 1
         lane.reserved = NO_NODE
     push_finish(run, ends, where, slot, FOREVER)
-    slots[run.arrived].arrived = slot
+    lists[ARRIVED, run.arrived] = slot
     run.arrived += 1
     return 0
 
 
 @jit(internal=True, allocates=False)
-def _reschedule(run: Any, ends: Any, where: Any, slots: Any) -> Any:
+def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
     """Move the finish times of the flows whose rate changed."""
     for i in range(run.changes):
-        flow = slots[slots[i].changed]
+        flow = slots[lists[CHANGED, i]]
         if flow.rate == flow.old_rate and (flow.rate > 0.0 or flow.finish == FOREVER):
             continue
         passed = run.now - flow.updated
@@ -185,7 +197,7 @@ def _reschedule(run: Any, ends: Any, where: Any, slots: Any) -> Any:
                 flow.finish = FOREVER
         else:
             flow.finish = FOREVER
-        at = np.int64(where[slots[i].changed])
+        at = np.int64(where[lists[CHANGED, i]])
         ends[at].time = flow.finish
         sift(ends, where, run.active, at)
 
@@ -271,6 +283,7 @@ def _drain(
     groups: Any,
     ends: Any,
     where: Any,
+    lists: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -293,7 +306,7 @@ def _drain(
     for i in range(n):
         number = order[i] >> SLOT_BITS
         slot = order[i] & ((1 << SLOT_BITS) - 1)
-        leave_links(run, slots, place, links, pool, paths, hops, slot)
+        leave_links(run, lists, slots, place, links, pool, paths, hops, slot)
         path = nodes[number].path
         tail = _tail_ps(paths, path, nodes[number].wire)
         start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
@@ -324,6 +337,7 @@ def advance(
     groups: Any,
     ends: Any,
     where: Any,
+    lists: Any,
     slots: Any,
     place: Any,
     links: Any,
@@ -368,8 +382,8 @@ def advance(
             run.arrived = 0
             run.changes = 0
             _drain(
-                run, nodes, delays, succ, groups, ends, where, slots, place, links, pool, lanes,
-                paths, hops, timers, opened, order,
+                run, nodes, delays, succ, groups, ends, where, lists, slots, place, links, pool,
+                lanes, paths, hops, timers, opened, order,
             )  # fmt: skip
             sort(order, run.arrivals)
             run.placing = 1
@@ -381,6 +395,7 @@ def advance(
                 groups,
                 ends,
                 where,
+                lists,
                 slots,
                 place,
                 links,
@@ -394,8 +409,8 @@ def advance(
                 return need
             run.placed += 1
         if run.arrived > 0 or run.touches > 0:
-            solve(run, slots, links, pool, paths, hops)
-            _reschedule(run, ends, where, slots)
+            solve(run, lists, slots, links, pool, paths, hops)
+            _reschedule(run, ends, where, lists, slots)
         run.placing = 0
         run.instant += 1
         if run.done > 0:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fluid engine's state as record arrays, shared by its kernels.
 
-What is touched together lies together. Rates are wire bit/s, times ps, sizes wire bytes. Fields of
-work lists (marked ``*``) belong to no row in particular: they are columns that the kernels use as
-stacks and queues of up to that many entries.
+What is touched together lies together. Rates are wire bit/s, times ps, sizes wire bytes. Fields
+marked ``*`` belong to no row in particular: they are columns used as a list of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +20,15 @@ NO_TIMER: Final = -1
 NO_NODE: Final = -1
 OPEN: Final = 8  # lists of timers that are open for more events (a power of two)
 SLOT_BITS: Final = 28  # bits of a slot number beside a node number in one int64
+
+# Rows of the work lists, int32 (LISTS, rows): stacks and queues of slots and links.
+FREE: Final = 0  # stack of unused slots
+ARRIVED: Final = 1  # flows that joined in this instant
+CHANGED: Final = 2  # flows whose rate may have changed in this instant
+CHOSEN: Final = 3  # flows being solved for
+TOUCHED: Final = 4  # links that lost or gained a flow, or changed
+LISTED: Final = 5  # links of the flows being solved for
+LISTS: Final = 6
 
 # What a call of the event kernel returned.
 REACHED: Final = 0  # nothing more at or before the limit
@@ -47,16 +55,9 @@ SLOT: Final = np.dtype(
         ("saved", "i8"),  # instant in which old_rate was taken
         ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
         ("path", "i4"),
-        ("free", "i4"),  # * stack of unused slots
-        ("chosen", "i4"),  # * flows being solved for
-        ("changed", "i4"),  # * flows whose rate may have changed in this instant
-        ("arrived", "i4"),  # * flows that joined in this instant
     ],
     align=True,
 )
-
-#: Fields of `SLOT` that are work lists.
-WORK_LISTS: Final = ("free", "chosen", "changed", "arrived")
 
 #: One direction of a cable.
 LINK: Final = np.dtype(
@@ -72,8 +73,6 @@ LINK: Final = np.dtype(
         ("room", "i4"),
         ("count", "i4"),  # flows not yet frozen
         ("contended", "i4"),  # 1 once several flows were held back here together
-        ("touched_list", "i4"),  # * links that lost or gained a flow, or changed
-        ("listed_list", "i4"),  # * links of the flows being solved for
         ("listed", "i8"),  # fill in which it was last listed
         ("touched", "i8"),  # instant in which it was last touched
         ("heap_key", "f8"),  # * heap of levels

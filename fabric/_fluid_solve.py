@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from railweave.fabric._fluid_layout import AT_CAP
+from railweave.fabric._fluid_layout import ARRIVED, AT_CAP, CHANGED, CHOSEN, LISTED, TOUCHED
 from railweave.fabric.jit import jit
 
 __all__ = ["acknowledge", "solve", "touch_link"]
@@ -77,17 +77,17 @@ def _pop(links: Any, heap: Any) -> Any:
 
 
 @jit(internal=True, allocates=False)
-def _choose(run: Any, slots: Any, slot: Any, round_: Any, n_chosen: Any) -> Any:
+def _choose(run: Any, lists: Any, slots: Any, slot: Any, round_: Any, n_chosen: Any) -> Any:
     """Add a flow to the set being solved for; keep the rate it had before this instant."""
     flow = slots[slot]
     if flow.stamp == round_:
         return n_chosen
     flow.stamp = round_
-    slots[n_chosen].chosen = slot
+    lists[CHOSEN, n_chosen] = slot
     if flow.saved != run.instant:
         flow.saved = run.instant
         flow.old_rate = flow.rate
-        slots[run.changes].changed = slot
+        lists[CHANGED, run.changes] = slot
         run.changes += 1
     return n_chosen + 1
 
@@ -133,21 +133,29 @@ def _refresh(slots: Any, links: Any, pool: Any, paths: Any, hops: Any, number: A
 
 @jit(internal=True, allocates=False)
 def _fill(
-    slots: Any, links: Any, pool: Any, paths: Any, hops: Any, round_: Any, fill: Any, n_chosen: Any
+    lists: Any,
+    slots: Any,
+    links: Any,
+    pool: Any,
+    paths: Any,
+    hops: Any,
+    round_: Any,
+    fill: Any,
+    n_chosen: Any,
 ) -> Any:
     """Give the chosen flows their max-min rates, everybody else's held; list their links."""
     n_listed = 0
     heap = np.int64(0)
     for i in range(n_chosen):
-        path = slots[slots[i].chosen].path
+        path = slots[lists[CHOSEN, i]].path
         for h in range(paths[path].hops, paths[path].hops_end):
             number = hops[h].link
             if links[number].listed != fill:
                 links[number].listed = fill
-                links[n_listed].listed_list = number
+                lists[LISTED, n_listed] = number
                 n_listed += 1
     for i in range(n_listed):
-        number = np.int64(links[i].listed_list)
+        number = np.int64(lists[LISTED, i])
         link = links[number]
         _refresh(slots, links, pool, paths, hops, number)
         link.residual = link.usable
@@ -166,7 +174,7 @@ def _fill(
         _push(links, heap, left / link.unfrozen, number)
         heap += 1
     for i in range(n_chosen):
-        slot = np.int64(slots[i].chosen)
+        slot = np.int64(lists[CHOSEN, i])
         if slots[slot].cap < np.inf:
             _push(links, heap, slots[slot].cap / slots[slot].weight, -1 - slot)
             heap += 1
@@ -215,6 +223,7 @@ def _fill(
 @jit(internal=True, allocates=False)
 def _check(
     run: Any,
+    lists: Any,
     slots: Any,
     links: Any,
     pool: Any,
@@ -246,25 +255,25 @@ def _check(
         above = flow.level > filled * (1.0 + _EPS)
         lost = flow.bottleneck == number and (not full or flow.level < highest * (1.0 - _EPS))
         if above or lost or (over and filled == np.inf):
-            n_chosen = _choose(run, slots, slot, round_, n_chosen)
+            n_chosen = _choose(run, lists, slots, slot, round_, n_chosen)
     return n_chosen
 
 
 @jit(allocates=False)
-def touch_link(run: Any, links: Any, number: Any) -> Any:
+def touch_link(run: Any, lists: Any, links: Any, number: Any) -> Any:
     """Note that the next solve must look at a link."""
     if links[number].touched != run.instant:
         links[number].touched = run.instant
-        links[run.touches].touched_list = number
+        lists[TOUCHED, run.touches] = number
         run.touches += 1
 
 
 @jit(allocates=False)
-def acknowledge(run: Any, links: Any, number: Any) -> None:
+def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
     """Look at the other way of a link that began or ceased to carry flows, for its ACKs."""
     other = links[number ^ 1]
     if other.ack_share > 0.0 and other.members > 0:
-        touch_link(run, links, number ^ 1)
+        touch_link(run, lists, links, number ^ 1)
         run.narrowed = 1
 
 
@@ -290,7 +299,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
 
 
 @jit(internal=True, allocates=False)
-def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) -> Any:
+def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) -> Any:
     """Solve for the arrived flows and the touched links.
 
     On return the first ``run.changes`` of ``changed`` are the slots whose rate may have changed,
@@ -300,24 +309,24 @@ def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) ->
     round_ = run.epoch
     n_chosen = np.int64(0)
     for i in range(run.arrived):
-        slot = np.int64(slots[i].arrived)
+        slot = np.int64(lists[ARRIVED, i])
         if _alone(slots, links, paths, hops, slot):
             slots[slot].saved = run.instant
             slots[slot].old_rate = 0.0
-            slots[run.changes].changed = slot
+            lists[CHANGED, run.changes] = slot
             run.changes += 1
         else:
-            n_chosen = _choose(run, slots, slot, round_, n_chosen)
+            n_chosen = _choose(run, lists, slots, slot, round_, n_chosen)
             path = slots[slot].path
             for h in range(paths[path].hops, paths[path].hops_end):
-                touch_link(run, links, np.int64(hops[h].link))
+                touch_link(run, lists, links, np.int64(hops[h].link))
     for i in range(run.touches):
-        number = np.int64(links[i].touched_list)
+        number = np.int64(lists[TOUCHED, i])
         link = links[number]
         for m in range(link.members_at, link.members_at + link.members):
             slot = pool[m] >> 16
             if slots[slot].bottleneck == number:
-                n_chosen = _choose(run, slots, slot, round_, n_chosen)
+                n_chosen = _choose(run, lists, slots, slot, round_, n_chosen)
     if n_chosen == 0 and run.narrowed == 0:
         run.touches = 0
         return
@@ -330,19 +339,19 @@ def solve(run: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) ->
             run.solved_flows += n_chosen
             run.epoch += 1
             fill = run.epoch
-            n_listed = _fill(slots, links, pool, paths, hops, round_, fill, n_chosen)
+            n_listed = _fill(lists, slots, links, pool, paths, hops, round_, fill, n_chosen)
             for i in range(run.touches):
-                number = np.int64(links[i].touched_list)
+                number = np.int64(lists[TOUCHED, i])
                 if links[number].listed != fill:
                     _refresh(slots, links, pool, paths, hops, number)
                     links[number].listed = fill
                     links[number].filled_to = np.inf
-                    links[n_listed].listed_list = number
+                    lists[LISTED, n_listed] = number
                     n_listed += 1
             for i in range(n_listed):
-                number = np.int64(links[i].listed_list)
+                number = np.int64(lists[LISTED, i])
                 n_chosen = _check(
-                    run, slots, links, pool, paths, hops, number, round_, fill, n_chosen
+                    run, lists, slots, links, pool, paths, hops, number, round_, fill, n_chosen
                 )
     run.touches = 0
     run.narrowed = 0

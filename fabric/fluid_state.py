@@ -77,6 +77,7 @@ class FluidState:
         self.links.touched = -1
         self.pool = np.empty(max(64, 4 * n_links), np.int64)
         self.slots = records(lay.SLOT, 0)
+        self.lists = np.empty((lay.LISTS, 0), np.int32)
         self.ends = records(lay.END, 0)
         self.where = np.empty(0, np.int32)  # place of each slot in the finish heap
         self.place = np.empty((0, 1), np.int32)
@@ -101,6 +102,10 @@ class FluidState:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
         old = len(self.slots)
         self.slots = _grown(self.slots, rows)
+        rows = len(self.slots)
+        lists = np.empty((lay.LISTS, max(rows, self.n_links)), np.int32)
+        lists[:, : self.lists.shape[1]] = self.lists
+        self.lists = lists
         self.ends = _grown(self.ends, rows)
         self.where = _grown(self.where, rows)
         self.place = _grown(self.place, rows)
@@ -241,8 +246,8 @@ class FluidState:
         for slot in self.slots_of(group):
             drop_finish(self.run, self.ends, self.where, slot)
             leave_links(
-                self.run, self.slots, self.place, self.links, self.pool, self.paths.routes,
-                self.paths.hops, slot,
+                self.run, self.lists, self.slots, self.place, self.links, self.pool,
+                self.paths.routes, self.paths.hops, slot,
             )  # fmt: skip
 
     def slots_of(self, group: int) -> list[int]:
@@ -272,7 +277,7 @@ class FluidState:
         row = self.links[link]
         row.capacity = capacity_bps
         self.run.narrowed = 1
-        touch_link(self.run, self.links, link)
+        touch_link(self.run, self.lists, self.links, link)
 
     def _pending(self) -> list[tuple[int, int]]:
         """Every scheduled node event as (time, code), in no order."""
@@ -325,11 +330,8 @@ class FluidState:
         slot_here: dict[int, int] = {}
         for theirs in other.slots_of(group):
             slot = slot_here[theirs] = self._take_slot()
-            keep = {name: self.slots[slot][name] for name in lay.WORK_LISTS}
             self.slots[slot] = other.slots[theirs]
             flow = self.slots[slot]
-            for name, value in keep.items():
-                flow[name] = value
             flow.stamp, flow.frozen, flow.saved = 0, 0, -1
             flow.node += shift
             flow.updated += offset_ps
@@ -363,7 +365,7 @@ class FluidState:
         """Return an unused slot."""
         if self.run.free > 0:
             self.run.free -= 1
-            return int(self.slots[self.run.free].free)
+            return int(self.lists[lay.FREE, self.run.free])
         self.run.slots_used += 1
         used = int(self.run.slots_used)
         if used > len(self.slots):
@@ -397,7 +399,7 @@ class FluidState:
         while True:
             code = advance(
                 self.runs, self.nodes, self.delays, self.succ, self.groups, self.ends, self.where,
-                self.slots,
+                self.lists, self.slots,
                 self.place, self.links, self.pool, self.lanes, self.paths.routes, self.paths.hops,
                 self.timers, self.opened, self.order, limit_ps,
             )  # fmt: skip
