@@ -131,7 +131,20 @@ class BoundSchedule:
     @cached_property
     def bound_ps(self) -> int:
         """Lower bound of one run: its longest chain of nodes, and its busiest link (cut)."""
-        return self.chain_ps if self.n_nodes == 1 else max(self.chain_ps, self.busiest_link_ps)
+        if self.n_nodes == 1:
+            return self.chain_ps
+        return max(self.chain_ps, self.busiest_link_ps + self._least_tail_ps)
+
+    @cached_property
+    def _least_tail_ps(self) -> int:
+        """Return what at least follows the last byte on the busiest link."""
+        used, rows = self._used_paths
+        if not len(used):
+            return 0
+        cost = self.table.cost[used]
+        smallest = self.wire_bytes[rows >= 0].min()
+        stored = np.rint(np.minimum(smallest, cost[:, 2]) * cost[:, 1])
+        return int((cost[:, 0] + stored).min())
 
     @cached_property
     def busiest_link_ps(self) -> int:

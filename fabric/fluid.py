@@ -254,17 +254,20 @@ class FluidEngine(JobEngine):
             for slot in self.state.slots_of(group):
                 flow = self.state.slots[slot]
                 if flow.finish == FOREVER:
-                    lines.append(self._stalled(job, int(flow.node) - base, int(flow.bottleneck)))
+                    lines.append(self._stalled(job, int(flow.node) - base, flow))
         return list(dict.fromkeys(lines))
 
-    def _stalled(self, job: Job, node: int, link: int) -> str:
+    def _stalled(self, job: Job, node: int, slot: Any) -> str:
+        """Say which link keeps a transfer from ending, and that it stands or takes months."""
+        link = int(slot.bottleneck)
         where = self.fabric.link_name(link) if link >= 0 else "its cap"
+        why = "which carries nothing" if slot.rate == 0 else "which needs more than 50 days for it"
         if job.flow is not None:
             names = self.fabric.device_names
             ends = f"{names[job.flow.src]} -> {names[job.flow.dst]}"
-            return f"flow '{job.flow.id}' ({ends}) waits for {where}, which carries nothing"
+            return f"flow '{job.flow.id}' ({ends}) waits for {where}, {why}"
         plan = job.bound.schedule
         return (
             f"collective '{job.tag}': rank {plan.dst[node]} waits for rank {plan.src[node]} "
-            f"over {where}, which carries nothing"
+            f"over {where}, {why}"
         )
