@@ -5,8 +5,8 @@ Between events rates are constant. All events of one instant are taken together:
 complete, their successors start, and one solve follows. What leaves and what starts in an instant
 is put in order of node numbers, so nothing depends on the shape of a queue.
 
-numba's cache watches one file at a time: this file is to be touched when `_fluid_events` or
-`_fluid_solve` changes.
+numba's cache watches one file at a time: this file is to be touched when `_fluid_events`,
+`_fluid_graph` or `_fluid_solve` changes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from railweave.fabric._fluid_events import (
     start_timer,
     take_list,
 )
+from railweave.fabric._fluid_graph import complete_node, next_in_lane, start_node, tail_ps
 from railweave.fabric._fluid_layout import (
     ARRIVED,
     CHANGED,
@@ -43,25 +44,11 @@ from railweave.fabric._fluid_layout import (
 from railweave.fabric._fluid_solve import acknowledge, solve, touch_link
 from railweave.fabric.jit import jit
 
-__all__ = ["advance", "leave_links", "write_nodes"]
+__all__ = ["advance", "leave_links"]
 
 _INSTANTS = 65_536  # most instants and solved flows of one call, some tenths of a second
 _FLOWS = 1_000_000
 _PS = 8e12  # picoseconds per second times bits per byte
-
-
-@jit(allocates=False)
-def write_nodes(
-    nodes: Any, base: Any, path: Any, wire: Any, succ_ptr: Any, edge: Any, group: Any
-) -> Any:
-    """Write a schedule's nodes from row ``base`` on; its successors lie from ``edge`` on."""
-    for i in range(len(path)):
-        node = nodes[base + i]
-        node.path = path[i]
-        node.wire = wire[i]
-        node.group = group
-        node.succ = edge + succ_ptr[i]
-        node.n_succ = succ_ptr[i + 1] - succ_ptr[i]
 
 
 @jit(allocates=False)
@@ -203,78 +190,6 @@ def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
 
 
 @jit(internal=True, allocates=False)
-def _tail_ps(paths: Any, path: Any, wire: Any) -> Any:
-    """Latency after the last bit left the narrowest link."""
-    if path < 0:
-        return 0
-    first = np.float64(wire)
-    if first > paths[path].first:
-        first = paths[path].first
-    return paths[path].latency + np.int64(np.rint(first * paths[path].per_byte))
-
-
-@jit(internal=True, allocates=False)
-def _start(
-    run: Any, nodes: Any, timers: Any, opened: Any, paths: Any, order: Any, number: Any
-) -> Any:
-    """Start a node now: a flow joins the arrivals, anything else completes after its latency."""
-    node = nodes[number]
-    if node.path >= 0 and node.wire > 0:
-        order[run.arrivals] = number
-        run.arrivals += 1
-    else:
-        tail = _tail_ps(paths, node.path, node.wire)
-        start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
-
-
-@jit(internal=True, allocates=False)
-def _complete(
-    run: Any,
-    nodes: Any,
-    delays: Any,
-    succ: Any,
-    groups: Any,
-    timers: Any,
-    opened: Any,
-    paths: Any,
-    order: Any,
-    number: Any,
-) -> Any:
-    """Complete a node: release its successors and perhaps its group."""
-    node = nodes[number]
-    node.deps = -1
-    group = groups[node.group]
-    group.left -= 1
-    if group.left == 0:
-        groups[run.done].done = node.group
-        run.done += 1
-    for e in range(node.succ, node.succ + node.n_succ):
-        after = group.first_node + succ[e]
-        nodes[after].deps -= 1
-        if nodes[after].deps == 0:
-            if delays[after] > 0:
-                start_timer(run, nodes, timers, opened, run.now + delays[after], after * 2)
-            else:
-                _start(run, nodes, timers, opened, paths, order, after)
-
-
-@jit(internal=True, allocates=False)
-def _next_in_lane(run: Any, nodes: Any, lanes: Any, order: Any, path: Any) -> None:
-    """Let the next message of a path arrive, now that the one before has left.
-
-    ``order`` is being read from the front: what has been read is at least as long as the arrivals.
-    """
-    lane = lanes[path]
-    if lane.head == NO_NODE:
-        lane.busy = 0
-        return
-    lane.reserved = lane.head
-    order[run.arrivals] = lane.head
-    run.arrivals += 1
-    lane.head = nodes[lane.head].next
-
-
-@jit(internal=True, allocates=False)
 def _drain(
     run: Any,
     nodes: Any,
@@ -308,10 +223,10 @@ def _drain(
         slot = order[i] & ((1 << SLOT_BITS) - 1)
         leave_links(run, lists, slots, place, links, pool, paths, hops, slot)
         path = nodes[number].path
-        tail = _tail_ps(paths, path, nodes[number].wire)
+        tail = tail_ps(paths, path, nodes[number].wire)
         start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
         if groups[nodes[number].group].in_turn:
-            _next_in_lane(run, nodes, lanes, order, path)
+            next_in_lane(run, nodes, lanes, order, path)
     while True:
         code = take_list(run, timers, opened)
         if code == NO_TIMER:
@@ -323,9 +238,11 @@ def _drain(
             if groups[nodes[number].group].left < 0:
                 continue
             if is_end:
-                _complete(run, nodes, delays, succ, groups, timers, opened, paths, order, number)
+                complete_node(
+                    run, nodes, delays, succ, groups, timers, opened, paths, order, number
+                )
             else:
-                _start(run, nodes, timers, opened, paths, order, number)
+                start_node(run, nodes, timers, opened, paths, order, number)
 
 
 @jit(allocates=False)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
-from railweave.fabric._fluid_events import drop_finish, push_finish, start_nodes, start_timer
-from railweave.fabric._fluid_kernel import advance, leave_links, write_nodes
+from railweave.fabric._fluid_events import drop_finish, start_nodes
+from railweave.fabric._fluid_graph import write_nodes
+from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
     from railweave.fabric.binding import BoundSchedule, Usage
 
-__all__ = ["FluidState", "SolvePaths"]
+__all__ = ["FluidState", "SolvePaths", "grown"]
 
 
-def _grown(array: Any, rows: int) -> Any:
+def grown(array: Any, rows: int) -> Any:
     """Return ``array`` with room for ``rows`` rows; new rows are not initialised."""
     if len(array) >= rows:
         return array
@@ -90,7 +91,7 @@ class FluidState:
         self.opened = records(lay.LIST, lay.OPEN)
         self.opened.time = lay.FOREVER
         self.order = np.empty(0, np.int64)
-        self._add_slots(64)
+        self.add_slots(64)
         self._nodes_used = 0
         self._edges_used = 0
         self._groups_used = 0
@@ -98,21 +99,21 @@ class FluidState:
         self._free_blocks: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._blocks: dict[int, tuple[int, int, int, int]] = {}
 
-    def _add_slots(self, rows: int) -> None:
+    def add_slots(self, rows: int) -> None:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
         old = len(self.slots)
-        self.slots = _grown(self.slots, rows)
+        self.slots = grown(self.slots, rows)
         rows = len(self.slots)
         lists = np.empty((lay.LISTS, max(rows, self.n_links)), np.int32)
         lists[:, : self.lists.shape[1]] = self.lists
         self.lists = lists
-        self.ends = _grown(self.ends, rows)
-        self.where = _grown(self.where, rows)
-        self.place = _grown(self.place, rows)
+        self.ends = grown(self.ends, rows)
+        self.where = grown(self.where, rows)
+        self.place = grown(self.place, rows)
         self.slots.stamp[old:] = 0
         self.slots.frozen[old:] = 0
         self.slots.saved[old:] = -1
-        self.links = _grown(self.links, self.n_links + len(self.slots))
+        self.links = grown(self.links, self.n_links + len(self.slots))
 
     def _new_block(self, nodes: int, edges: int) -> tuple[int, int, int]:
         """Find room for a block; return its group, first node and first edge."""
@@ -123,15 +124,15 @@ class FluidState:
         self._groups_used += 1
         self._nodes_used += nodes
         self._edges_used += edges
-        self.nodes = _grown(self.nodes, self._nodes_used)
+        self.nodes = grown(self.nodes, self._nodes_used)
         if len(self.delays) < len(self.nodes):  # zeros take no memory until they are written
             longer = np.zeros(len(self.nodes), np.int64)
             longer[: len(self.delays)] = self.delays
             self.delays = longer
-        self.timers = _grown(self.timers, self._nodes_used)
-        self.order = _grown(self.order, self._nodes_used)
-        self.succ = _grown(self.succ, self._edges_used)
-        self.groups = _grown(self.groups, self._groups_used)
+        self.timers = grown(self.timers, self._nodes_used)
+        self.order = grown(self.order, self._nodes_used)
+        self.succ = grown(self.succ, self._edges_used)
+        self.groups = grown(self.groups, self._groups_used)
         return group, base, edge
 
     @property
@@ -161,12 +162,12 @@ class FluidState:
     def _add_lanes(self, rows: int) -> None:
         """Make an empty lane for each path."""
         old = len(self.lanes)
-        self.lanes = _grown(self.lanes, rows)
+        self.lanes = grown(self.lanes, rows)
         fresh = self.lanes[old:]
         fresh.busy = 0
         fresh.reserved = fresh.head = fresh.tail = lay.NO_NODE
 
-    def _write(
+    def write(
         self,
         bound: BoundSchedule,
         *,
@@ -212,7 +213,7 @@ class FluidState:
 
         ``in_turn``: its messages on one path go one after the other.
         """
-        group, _ = self._write(bound, weight=weight, cap_bps=cap_bps, in_turn=in_turn)
+        group, _ = self.write(bound, weight=weight, cap_bps=cap_bps, in_turn=in_turn)
         self.restart(group, bound, at_ps=at_ps)
         return group
 
@@ -260,7 +261,7 @@ class FluidState:
         """Return what a group under way has put on each path in its present run."""
         base = int(self.groups[group].first_node)
         share = (self.nodes.deps[base : base + bound.n_nodes] == -1).astype(np.float64)
-        for _, code in self._pending():
+        for _, code in self.pending():
             node = (code >> 1) - base
             if code & 1 and 0 <= node < bound.n_nodes:
                 share[node] = 1.0  # off its links; its last bits are still on their way
@@ -279,7 +280,7 @@ class FluidState:
         self.run.narrowed = 1
         touch_link(self.run, self.lists, self.links, link)
 
-    def _pending(self) -> list[tuple[int, int]]:
+    def pending(self) -> list[tuple[int, int]]:
         """Every scheduled node event as (time, code), in no order."""
         lists = [row for row in self.opened if row.time < lay.FOREVER]
         lists += list(self.timers[: self.run.timers])
@@ -290,106 +291,6 @@ class FluidState:
                 events.append((int(row.time), code))
                 code = int(self.nodes[code >> 1].next)
         return events
-
-    def adopt(
-        self,
-        other: FluidState,
-        group: int,
-        bound: BoundSchedule,
-        *,
-        links: NDArray[np.int64],
-        paths: NDArray[np.int32],
-        offset_ps: int,
-    ) -> int:
-        """Take over a group under way in a smaller simulation; return its group here.
-
-        Parameters
-        ----------
-        other, group
-            The other simulation and the group in it.
-        bound
-            Its schedule, bound to the paths of this simulation.
-        links, paths
-            The number here of each link and path of the other; what `bound` uses is idle here.
-        offset_ps
-            When the other's time 0 was.
-        """
-        mine, base = self._write(bound)
-        their_base = int(other.groups[group].first_node)
-        self.groups[mine].left = other.groups[group].left
-        self.nodes.deps[base : base + bound.n_nodes] = other.nodes.deps[
-            their_base : their_base + bound.n_nodes
-        ]
-        shift = base - their_base
-        for time, code in other._pending():
-            start_timer(
-                self.run, self.nodes, self.timers, self.opened, time + offset_ps, code + 2 * shift
-            )
-        for theirs, path in enumerate(paths):
-            self._take_lane(other, theirs, int(path), shift)
-        slot_here: dict[int, int] = {}
-        for theirs in other.slots_of(group):
-            slot = slot_here[theirs] = self._take_slot()
-            self.slots[slot] = other.slots[theirs]
-            flow = self.slots[slot]
-            flow.stamp, flow.frozen, flow.saved = 0, 0, -1
-            flow.node += shift
-            flow.updated += offset_ps
-            flow.path = paths[flow.path]
-            if flow.finish < lay.FOREVER:
-                flow.finish += offset_ps
-            if flow.bottleneck >= 0:
-                flow.bottleneck = links[flow.bottleneck]
-            push_finish(self.run, self.ends, self.where, slot, flow.finish)
-        own = np.isin(links, bound.links)  # not the other way of a cable, which others may use
-        for at in np.flatnonzero(own):
-            self._take_members(other, int(at), int(links[at]), slot_here)
-        return mine
-
-    def _take_lane(self, other: FluidState, theirs: int, path: int, shift: int) -> None:
-        """Copy the queue of one path."""
-        here, there = self.lanes[path], other.lanes[theirs]
-        here.busy = there.busy
-        number = int(there.head)
-        while number != lay.NO_NODE:
-            waiting = number + shift
-            self.nodes[waiting].next = lay.NO_NODE
-            if here.head == lay.NO_NODE:
-                here.head = waiting
-            else:
-                self.nodes[here.tail].next = waiting
-            here.tail = waiting
-            number = int(other.nodes[number].next)
-
-    def _take_slot(self) -> int:
-        """Return an unused slot."""
-        if self.run.free > 0:
-            self.run.free -= 1
-            return int(self.lists[lay.FREE, self.run.free])
-        self.run.slots_used += 1
-        used = int(self.run.slots_used)
-        if used > len(self.slots):
-            self._add_slots(used)
-        return used - 1
-
-    def _take_members(
-        self, other: FluidState, theirs: int, link: int, slot_here: dict[int, int]
-    ) -> None:
-        """Copy the member list of one link, keeping its order."""
-        here, there = self.links[link], other.links[theirs]
-        here.usable = there.usable
-        count = int(there.members)
-        if count > here.room:
-            here.members_at = self.run.pool_used
-            here.room = count
-            self.run.pool_used += count
-            self.pool = _grown(self.pool, int(self.run.pool_used))
-        for m in range(count):
-            entry = int(other.pool[there.members_at + m])
-            slot, hop = slot_here[entry >> 16], entry & 0xFFFF
-            self.pool[here.members_at + m] = slot << 16 | hop
-            self.place[slot, hop] = m
-        here.members = count
 
     def advance(self, limit_ps: int) -> list[int] | None:
         """Run to the first completions at or before ``limit_ps``; return the groups that ended.
@@ -406,8 +307,8 @@ class FluidState:
             if code == lay.COMPLETED:
                 return sorted(int(g) for g in self.groups.done[: self.run.done])
             if code == lay.NEED_SLOTS:
-                self._add_slots(2 * len(self.slots))
+                self.add_slots(2 * len(self.slots))
             elif code == lay.NEED_POOL:
-                self.pool = _grown(self.pool, 2 * len(self.pool))
+                self.pool = grown(self.pool, 2 * len(self.pool))
             else:
                 return [] if code == lay.PAUSED else None

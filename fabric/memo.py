@@ -19,6 +19,7 @@ import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
 from railweave.fabric.binding import BoundSchedule, Usage, expand_spans
+from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Isolated:
             return whole.add(self.bound, at_ps=now_ps)
         state, group, _ = self.run(now_ps - start_ps)
         whole.reach(now_ps)  # what changed before must not be solved for with these flows
-        return whole.adopt(
-            state, group, self.bound, links=self.links, paths=self.bound.usage.path,
+        return adopt(
+            whole, state, group, self.bound, links=self.links, paths=self.bound.usage.path,
             offset_ps=start_ps,
         )  # fmt: skip

@@ -428,7 +428,7 @@ def test_the_clock_never_goes_back_to_what_was_cancelled() -> None:
     engine.set_link(0, rate_bps=50 * 10**9)
     assert engine.state.now_ps == 100
     assert engine.state.next_ps == 100
-    assert engine.state._pending() == []  # or it would be taken after 100
+    assert engine.state.pending() == []  # or it would be taken after 100
     engine.env.run(until=200)
     engine.send(flow(1, 0, 10**6))
     engine.env.run(until=300)

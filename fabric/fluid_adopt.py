@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moving a schedule under way out of a small fluid simulation into a larger one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from railweave.fabric import _fluid_layout as lay
+from railweave.fabric._fluid_events import push_finish, start_timer
+from railweave.fabric.fluid_state import grown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from railweave.fabric.binding import BoundSchedule
+    from railweave.fabric.fluid_state import FluidState
+
+__all__ = ["adopt"]
+
+
+def adopt(
+    whole: FluidState,
+    other: FluidState,
+    group: int,
+    bound: BoundSchedule,
+    *,
+    links: NDArray[np.int64],
+    paths: NDArray[np.int32],
+    offset_ps: int,
+) -> int:
+    """Take over a group under way in a smaller simulation; return its group here.
+
+    Parameters
+    ----------
+    whole
+        The simulation that takes over.
+    other, group
+        The other simulation and the group in it.
+    bound
+        Its schedule, bound to the paths of this simulation.
+    links, paths
+        The number here of each link and path of the other; what `bound` uses is idle here.
+    offset_ps
+        When the other's time 0 was.
+    """
+    mine, base = whole.write(bound)
+    their_base = int(other.groups[group].first_node)
+    whole.groups[mine].left = other.groups[group].left
+    whole.nodes.deps[base : base + bound.n_nodes] = other.nodes.deps[
+        their_base : their_base + bound.n_nodes
+    ]
+    shift = base - their_base
+    for time, code in other.pending():
+        start_timer(
+            whole.run, whole.nodes, whole.timers, whole.opened, time + offset_ps, code + 2 * shift
+        )
+    for theirs, path in enumerate(paths):
+        _take_lane(whole, other, theirs, int(path), shift)
+    slot_here: dict[int, int] = {}
+    for theirs in other.slots_of(group):
+        slot = slot_here[theirs] = _take_slot(whole)
+        whole.slots[slot] = other.slots[theirs]
+        flow = whole.slots[slot]
+        flow.stamp, flow.frozen, flow.saved = 0, 0, -1
+        flow.node += shift
+        flow.updated += offset_ps
+        flow.path = paths[flow.path]
+        if flow.finish < lay.FOREVER:
+            flow.finish += offset_ps
+        if flow.bottleneck >= 0:
+            flow.bottleneck = links[flow.bottleneck]
+        push_finish(whole.run, whole.ends, whole.where, slot, flow.finish)
+    own = np.isin(links, bound.links)  # not the other way of a cable, which others may use
+    for at in np.flatnonzero(own):
+        _take_members(whole, other, int(at), int(links[at]), slot_here)
+    return mine
+
+
+def _take_lane(whole: FluidState, other: FluidState, theirs: int, path: int, shift: int) -> None:
+    """Copy the queue of one path."""
+    here, there = whole.lanes[path], other.lanes[theirs]
+    here.busy = there.busy
+    number = int(there.head)
+    while number != lay.NO_NODE:
+        waiting = number + shift
+        whole.nodes[waiting].next = lay.NO_NODE
+        if here.head == lay.NO_NODE:
+            here.head = waiting
+        else:
+            whole.nodes[here.tail].next = waiting
+        here.tail = waiting
+        number = int(other.nodes[number].next)
+
+
+def _take_slot(whole: FluidState) -> int:
+    """Return an unused slot."""
+    if whole.run.free > 0:
+        whole.run.free -= 1
+        return int(whole.lists[lay.FREE, whole.run.free])
+    whole.run.slots_used += 1
+    used = int(whole.run.slots_used)
+    if used > len(whole.slots):
+        whole.add_slots(used)
+    return used - 1
+
+
+def _take_members(
+    whole: FluidState, other: FluidState, theirs: int, link: int, slot_here: dict[int, int]
+) -> None:
+    """Copy the member list of one link, keeping its order."""
+    here, there = whole.links[link], other.links[theirs]
+    here.usable = there.usable
+    count = int(there.members)
+    if count > here.room:
+        here.members_at = whole.run.pool_used
+        here.room = count
+        whole.run.pool_used += count
+        whole.pool = grown(whole.pool, int(whole.run.pool_used))
+    for m in range(count):
+        entry = int(other.pool[there.members_at + m])
+        slot, hop = slot_here[entry >> 16], entry & 0xFFFF
+        whole.pool[here.members_at + m] = slot << 16 | hop
+        whole.place[slot, hop] = m
+    here.members = count
