@@ -83,8 +83,16 @@ def test_the_readme_has_commands_and_two_set_up_lines() -> None:
     assert sum(line.startswith("railweave ") for line in typed) >= 6
 
 
+def test_the_topology_of_the_readme_builds(tmp_path: Path) -> None:
+    text, _ = blocks("README.md", "yaml")
+    file = tmp_path / "lab.yaml"
+    file.write_text(text, "utf-8")
+    fabric = railweave.build_topology(railweave.load_topology(file))
+    assert (fabric.name, len(fabric.gpus), len(fabric.switches)) == ("lab", 128, 5)
+
+
 def test_the_scenario_of_the_readme_runs(tmp_path: Path) -> None:
-    (text,) = blocks("README.md", "yaml")
+    _, text = blocks("README.md", "yaml")
     scenario = tmp_path / "readme.yaml"
     scenario.write_text(text, "utf-8")
     result = railweave.run_scenario(scenario)
