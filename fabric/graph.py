@@ -128,6 +128,10 @@ class Fabric:
     gpu_nic: NDArray[np.int32]
     meta: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        parts = (f"{len(self.gpus)} GPUs", f"{len(self.host_names)} hosts")
+        return f"<Fabric {self.name}: {', '.join(parts)}, {self.n_links // 2} cables>"
+
     @property
     def n_devices(self) -> int:
         """Number of devices."""

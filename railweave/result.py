@@ -64,7 +64,9 @@ class FlowStats:
     fct_p99_ps: int | None = None
     fct_max_ps: int | None = None
     bound_mean_ps: int | None = None
+    bound_p50_ps: int | None = None
     bound_p99_ps: int | None = None
+    bound_max_ps: int | None = None
 
 
 def flow_stats(records: Sequence[FlowRecord]) -> FlowStats:
@@ -80,7 +82,9 @@ def flow_stats(records: Sequence[FlowRecord]) -> FlowStats:
         fct_p99_ps=stats.get("p99_ps"),
         fct_max_ps=stats.get("max_ps"),
         bound_mean_ps=stats.get("bound_mean_ps"),
+        bound_p50_ps=stats.get("bound_p50_ps"),
         bound_p99_ps=stats.get("bound_p99_ps"),
+        bound_max_ps=stats.get("bound_max_ps"),
     )
 
 

@@ -37,7 +37,7 @@ def time_stats(times_ps: Sequence[int], bounds_ps: Sequence[int] = ()) -> dict[s
     times_ps
         What was seen; none gives ``{"count": 0}``.
     bounds_ps
-        The least each of them can be, for ``bound_mean_ps`` and ``bound_p99_ps``; or none.
+        The least each of them can be, for ``bound_mean_ps``, ``bound_p50_ps`` and so on; or none.
 
     Examples
     --------
@@ -57,5 +57,7 @@ def time_stats(times_ps: Sequence[int], bounds_ps: Sequence[int] = ()) -> dict[s
     if bounds_ps:
         bounds = sorted(bounds_ps)
         stats["bound_mean_ps"] = sum(bounds) // len(bounds)
+        stats["bound_p50_ps"] = nearest_rank(bounds, 50)
         stats["bound_p99_ps"] = nearest_rank(bounds, 99)
+        stats["bound_max_ps"] = bounds[-1]
     return stats

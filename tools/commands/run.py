@@ -113,7 +113,9 @@ def run_summary(result: "Result") -> str:
 
 
 def _head(result: "Result") -> str:
-    ratio = f" ({result.sim_time_ps / result.bound_ps:.3f} times it)" if result.bound_ps else ""
+    # What a server decided, and when, is in its run's bound: its requests' own bounds say more.
+    telling = result.bound_ps and not result.serving
+    ratio = f" ({result.sim_time_ps / result.bound_ps:.3f} times it)" if telling else ""
     rows = [
         ("run", f"{result.name}: {result.status}, engine {result.engine}"),
         (
@@ -134,9 +136,9 @@ def _flows(result: "Result") -> str:
         return head
     rows = [
         ("mean", shown_time(flows.fct_mean_ps), shown_time(flows.bound_mean_ps)),
-        ("p50", shown_time(flows.fct_p50_ps), ""),
+        ("p50", shown_time(flows.fct_p50_ps), shown_time(flows.bound_p50_ps)),
         ("p99", shown_time(flows.fct_p99_ps), shown_time(flows.bound_p99_ps)),
-        ("max", shown_time(flows.fct_max_ps), ""),
+        ("max", shown_time(flows.fct_max_ps), shown_time(flows.bound_max_ps)),
     ]
     table = aligned(rows, header=("", "time", "bound"), right=(1, 2), indent="  ")
     return f"{head}\n{table}"
