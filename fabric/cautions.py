@@ -34,22 +34,25 @@ def lossless_cautions(table: PathTable, contended: NDArray[np.int32]) -> list[st
 
 
 def _incast(table: PathTable, full: NDArray[np.bool_]) -> list[str]:
-    """Name links that were full with flows which had come in by different links."""
+    """Name links at which several flows met faster than they could leave."""
+    fabric = table.fabric
     ends = int(table.ptr[len(table)])
     link = table.link[:ends]
     before = np.concatenate((link[:1], link[:-1])).astype(np.int64)
     joined = full[link] & (table.share[:ends] == 1.0)
     joined[table.ptr[: len(table)]] = False  # a first hop has none before it
     arrivals = np.unique(np.stack((link[joined], before[joined])), axis=1)
-    into, ways = np.unique(arrivals[0], return_counts=True)
-    into = into[ways > 1]
+    into, first, ways = np.unique(arrivals[0], return_index=True, return_counts=True)
+    # One way in that is no faster than the way out cannot fill a queue before it.
+    rate = fabric.link_rate_bps
+    into = into[(ways > 1) | (rate[arrivals[1][first]] > rate[into])]
     if not len(into):
         return []
-    first = table.fabric.link_name(int(into[0]))
-    count = f"{len(into)} lossless links were" if len(into) > 1 else "a lossless link was"
+    name = fabric.link_name(int(into[0]))
+    links = f"{len(into)} lossless links ({name} first)" if len(into) > 1 else f"link {name}"
     return [
-        f"{count} full with flows from several links ({first}{' first' if len(into) > 1 else ''}): "
-        "the pauses there, and the flows behind that they slow, are not in a fluid run"
+        f"several flows met at {links} and filled it: a lossless network pauses whoever sends "
+        "there, and slows others behind them; a fluid run shows neither"
     ]
 
 

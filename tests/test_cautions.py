@@ -7,7 +7,7 @@ import pytest
 
 from railweave import run_scenario
 
-INCAST = "full with flows from several links"
+INCAST = "several flows met at"
 CIRCLE = "can wait for each other in a circle"
 TRIANGLE = {
     "kind": "custom",
@@ -81,3 +81,17 @@ def test_a_circle_of_buffers_is_named() -> None:
     assert all(name in circle for name in ("S0:1>S1:1", "S1:2>S2:1", "S2:2>S0:2"))
     short = warnings(TRIANGLE, flows(("h0", "h1"), ("h1", "h2"), ("h2", "h0")))
     assert not any(CIRCLE in text for text in short)
+
+
+def test_flows_that_come_by_one_faster_link_meet_too() -> None:
+    # Two senders share a fast trunk into a slow receiver; a third flow on the trunk is the victim.
+    links = [
+        {"ends": [host, switch], "rate": "100Gbps", "delay": "100ns"}
+        for host, switch in (("a1", "s1"), ("a2", "s1"), ("a3", "s1"), ("r1", "s2"), ("r2", "s2"))
+    ]
+    trunk = {"ends": ["s1", "s2"], "rate": "400Gbps", "delay": "100ns"}
+    nodes = {end: "switch" if end[0] == "s" else "host" for row in links for end in row["ends"]}
+    topology = {"kind": "custom", "nodes": nodes, "links": [*links, trunk]}
+    (said,) = warnings(topology, flows(("a1", "r1"), ("a2", "r1"), ("a3", "r2")))
+    assert INCAST in said
+    assert "s2:0>r1/nic0:0" in said
