@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.errors import InputError
+from railweave.parquet import PARQUET_FILES, write_parquet
 from railweave.trace_events import trace_events
 from railweave.yaml_text import yaml_text
 
@@ -41,6 +42,7 @@ RUN_FILES: Final = (
 )
 REQUESTS_FILE: Final = "requests.csv"
 """Only in the folder of a run with a serving workload."""
+OPTIONAL_FILES: Final = (REQUESTS_FILE, *PARQUET_FILES)
 DEFAULT_PARENT: Final = "runs"
 _LIBRARIES: Final = ("networkx", "numba", "numpy", "pydantic", "pyyaml", "railweave", "simpy")
 
@@ -190,7 +192,7 @@ class RunFolder:
         entries = {entry.name for entry in path.iterdir()}
         if entries and not {"scenario.yaml", "result.json"} <= entries:
             raise _refused(path, "it is not a run's folder", "an empty folder or a run's")
-        for name in (*RUN_FILES, REQUESTS_FILE):
+        for name in (*RUN_FILES, *OPTIONAL_FILES):
             if name in entries and not (path / name).is_file():
                 raise _refused(path / name, "it is not a file", "a run's folder")
         if not os.access(path, os.W_OK | os.X_OK):
@@ -218,6 +220,7 @@ class RunFolder:
             aside.mkdir(parents=True)
             for name, text in files.items():
                 (aside / name).write_text(text, encoding="utf-8", newline="\n")
+            write_parquet(aside)
             return self._place(aside)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -230,10 +233,10 @@ class RunFolder:
             return self._place_numbered(aside)
         chosen = self._chosen
         if self._force and chosen.is_dir():
-            for name in (*RUN_FILES, REQUESTS_FILE):
+            for name in (*RUN_FILES, *OPTIONAL_FILES):
                 if (aside / name).exists():
                     (aside / name).replace(chosen / name)
-                else:  # of the run before, which served requests
+                else:  # of the run before, which served requests or had DuckDB
                     (chosen / name).unlink(missing_ok=True)
         elif os.path.lexists(chosen):  # someone was faster
             raise _refused(chosen, "it exists", "a folder that is not there yet, or --force")
