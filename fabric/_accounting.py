@@ -19,15 +19,23 @@ def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> Non
     ``frame`` has a row per framing: padding unit, payload of a packet, overhead of a packet,
     further overhead of the first. A transfer that crosses no link (path -1) has 0.
     """
+    last_size = np.int64(-1)
+    last_row = np.int64(-1)
+    last_wire = np.int64(0)
     for i in range(len(path)):
         if path[i] < 0:
             wire[i] = 0
             continue
-        row = framing[path[i]]
-        pad = frame[row, 0]
-        mtu = frame[row, 1]
-        packets = (size[i] + mtu - 1) // mtu if size[i] > 0 else 1
-        wire[i] = (size[i] + pad - 1) // pad * pad + packets * frame[row, 2] + frame[row, 3]
+        row = np.int64(framing[path[i]])
+        if size[i] != last_size or row != last_row:  # most are as the one before: spare divisions
+            last_size = size[i]
+            last_row = row
+            pad = frame[row, 0]
+            mtu = frame[row, 1]
+            packets = (last_size + mtu - 1) // mtu if last_size > 0 else 1
+            padded = (last_size + pad - 1) // pad * pad
+            last_wire = padded + packets * frame[row, 2] + frame[row, 3]
+        wire[i] = last_wire
 
 
 @jit(
