@@ -289,12 +289,14 @@ class Binder:
         self, schedule: Schedule, ranks: NDArray[np.int32], qp: NDArray[np.int32] | None
     ) -> NDArray[np.int32]:
         """Path of every node; the same structure on the same ranks is looked up once."""
+        if qp is not None:  # split anew for each schedule: nobody would find it again
+            return self._look_up(schedule, ranks, qp)
         key = (id(schedule.src), ranks.tobytes())
         known = self._pairs.get(key)
         if known is not None and known[0] is schedule.src:
             return known[1]
-        turns = self._turns(schedule) if qp is None and self.qps > 1 else qp
-        path = self._look_up(schedule, ranks, _NONE if turns is None else turns)
+        turns = self._turns(schedule) if self.qps > 1 else _NONE
+        path = self._look_up(schedule, ranks, turns)
         if len(self._pairs) >= _REMEMBERED:
             del self._pairs[next(iter(self._pairs))]
         self._pairs[key] = (schedule.src, path)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Fabric: devices and directed links as index arrays, and the same as a frozen NetworkX graph.
 
-Every cable is two links, one per direction: cable ``c`` is links ``2c`` and ``2c + 1``. Parallel
-cables are separate links, so they count in capacity, in equal-cost sets and in the bill of cables.
+Every cable is two links, one per direction: cable ``c`` is links ``2c`` and ``2c + 1``, so the
+other direction of link ``l`` is ``l ^ 1``. Parallel cables are separate links, so they count in
+capacity, in equal-cost sets and in the bill of cables.
 """
 
 from __future__ import annotations
@@ -50,11 +51,6 @@ class LinkModel(IntEnum):
     def label(self) -> str:
         """The name used in files: ``roce-lossless``."""
         return self.name.lower().replace("_", "-")
-
-    @property
-    def is_network(self) -> bool:
-        """Whether frames cross it, rather than the bytes inside a host."""
-        return self not in (LinkModel.NVLINK, LinkModel.PCIE)
 
     @classmethod
     def from_label(cls, label: str) -> LinkModel:
@@ -161,11 +157,6 @@ class Fabric:
     def link_network(self) -> NDArray[np.bool_]:
         """Bool (m,): whether frames cross the link (it is not NVLink or PCIe)."""
         return self.link_model >= LinkModel.ROCE_LOSSLESS
-
-    @cached_property
-    def link_reverse(self) -> NDArray[np.int32]:
-        """int32 (m,): the other direction of the same cable."""
-        return np.arange(self.n_links, dtype=np.int32) ^ 1
 
     @cached_property
     def device_index(self) -> Mapping[str, int]:

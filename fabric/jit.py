@@ -18,7 +18,6 @@ Kernel = TypeVar("Kernel", bound="Callable[..., Any]")
 def jit(
     signature: str | list[str] | None = None,
     *,
-    inline: bool = False,
     internal: bool = False,
     allocates: bool = True,
 ) -> Callable[[Kernel], Kernel]:
@@ -32,8 +31,6 @@ def jit(
     signature
         numba's type signature, such as ``"i8(i8[:])"``: compiled (or loaded from the cache) at
         import. None: compiled at the first call.
-    inline
-        Let LLVM inline the function into its callers wherever it can; for small helpers.
     internal
         Only other kernels call the function, so it needs no entry from Python (saves compile time).
     allocates
@@ -56,8 +53,6 @@ def jit(
     njit: Any = numba.njit
     arguments = () if signature is None else (signature,)
     options: dict[str, Any] = {"error_model": "numpy"}
-    if inline:
-        options["forceinline"] = True
     if not allocates:
         options["_nrt"] = False
     options["no_cfunc_wrapper"] = True  # nothing calls them through C pointers

@@ -42,11 +42,6 @@ class Box:
     opacity: float = 1.0
     tip: str = ""
 
-    @property
-    def centre(self) -> float:
-        """Middle of its width."""
-        return self.x + self.width / 2
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cable:
