@@ -9,60 +9,22 @@ capacity, in equal-cost sets and in the bill of cables.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric._bulk import Table, copy_host
 from railweave.fabric.errors import InputError, nearest_name
+from railweave.fabric.kinds import DeviceKind, LinkModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import networkx as nx
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["DeviceKind", "Fabric", "FabricBuilder", "LinkModel"]
-
-
-class DeviceKind(IntEnum):
-    """What a device is."""
-
-    GPU = 0
-    NIC = 1
-    NVSWITCH = 2
-    PCIE_SWITCH = 3
-    CPU = 4
-    SWITCH = 5
-
-
-class LinkModel(IntEnum):
-    """How a link carries bytes (PHYSICS of its protocol)."""
-
-    NVLINK = 0
-    PCIE = 1
-    ROCE_LOSSLESS = 2
-    ROCE_LOSSY = 3
-    TRIMMING = 4
-    INFINIBAND = 5
-
-    @property
-    def label(self) -> str:
-        """The name used in files: ``roce-lossless``."""
-        return self.name.lower().replace("_", "-")
-
-    @classmethod
-    def from_label(cls, label: str) -> LinkModel:
-        """Return the model of that name, or raise `InputError` naming the nearest."""
-        labels = {model.label: model for model in cls}
-        if label not in labels:
-            raise InputError(
-                f"'{label}' is not a link model",
-                expected=" | ".join(labels),
-                nearest=nearest_name(label, labels),
-            )
-        return labels[label]
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,11 +254,10 @@ class FabricBuilder:
         self.name = name
         self._hosts: list[str] = []
         self._names: list[str] = []
-        self._device_rows: list[tuple[int, int, int, int, int, int]] = []
+        self._devices = Table(6)
         self._models: list[str] = []
-        self._ends: list[tuple[int, int, int, int]] = []
-        self._link_rows: list[tuple[int, int, int]] = []
-        self._link_tiers: list[str] = []
+        self._cables = Table(7)
+        self._cable_tiers: list[str] = []
         self._next_port: list[int] = []
         self._affine: list[int] = []
 
@@ -321,7 +282,7 @@ class FabricBuilder:
         if tier is None:
             tier = 0 if host >= 0 else -1
         self._names.append(name)
-        self._device_rows.append((kind, host, index, tier, group, rail))
+        self._devices.append((kind, host, index, tier, group, rail))
         self._models.append(model)
         self._next_port.append(0)
         self._affine.append(-1)
@@ -349,36 +310,103 @@ class FabricBuilder:
             number = self._next_port[device] if port is None else port
             self._next_port[device] = max(self._next_port[device], number + 1)
             ports.append(number)
-        self._ends.extend(((a, b, ports[0], ports[1]), (b, a, ports[1], ports[0])))
-        self._link_rows.extend([(rate_bps, delay_ps, model)] * 2)
-        self._link_tiers.extend([tier] * 2)
-        return len(self._ends) - 2
+        self._cables.append((a, b, ports[0], ports[1], rate_bps, delay_ps, model))
+        self._cable_tiers.append(tier)
+        return 2 * len(self._cables) - 2
+
+    def add_cables(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        *,
+        a_port: ArrayLike,
+        b_port: ArrayLike,
+        rate_bps: ArrayLike,
+        delay_ps: int,
+        model: LinkModel,
+        tier: str = "link",
+    ) -> None:
+        """Add many cables at once, as `add_cable` would one by one.
+
+        Parameters
+        ----------
+        a, b, a_port, b_port
+            (n,) or one for all: devices and their ports.
+        rate_bps
+            (n,) or one for all: rate of each cable in bit/s.
+        delay_ps, model, tier
+            As in `add_cable`, for all of them.
+        """
+        rows = np.broadcast_arrays(a, b, a_port, b_port, rate_bps, delay_ps, int(model))
+        self._cables.extend(np.stack([np.atleast_1d(row) for row in rows], axis=1))
+        self._cable_tiers.extend([tier] * rows[0].size)
+        for device, port in ((rows[0], rows[2]), (rows[1], rows[3])):
+            free = np.zeros(len(self._names), np.int64)
+            np.maximum.at(free, device, port + 1)
+            for used in np.unique(device).tolist():
+                self._next_port[used] = max(self._next_port[used], int(free[used]))
+
+    def add_hosts(
+        self, names: Sequence[str], like: Fabric, *, group: ArrayLike = -1
+    ) -> NDArray[np.int32]:
+        """Add copies of a host and all that is in it.
+
+        Parameters
+        ----------
+        names
+            Names of the copies.
+        like
+            A fabric that holds the host to copy and nothing else.
+        group
+            (copies,) or one for all: group of the devices of each copy.
+
+        Returns
+        -------
+        int32, shape (copies, devices): the dense index of each device of ``like`` in each copy.
+        """
+        copies = copy_host(
+            like, len(names), first_device=len(self._names), first_host=len(self._hosts)
+        )
+        copies.devices[:, 4] = np.repeat(np.broadcast_to(group, len(names)), like.n_devices)
+        self._hosts.extend(names)
+        tails = [name.removeprefix(like.host_names[0]) for name in like.device_names]
+        self._names.extend(name + tail for name in names for tail in tails)
+        self._models.extend(like.model * len(names))
+        self._devices.extend(copies.devices)
+        self._affine.extend(copies.affine.tolist())
+        self._next_port.extend(copies.free_ports.tolist())
+        self._cables.extend(copies.cables)
+        self._cable_tiers.extend(like.link_tier[::2] * len(names))
+        return copies.numbers
 
     def finish(self, **meta: Any) -> Fabric:
         """Freeze what was collected; ``meta`` is kept with the fabric."""
-        devices = np.array(self._device_rows, np.int32).reshape(-1, 6)
-        ends = np.array(self._ends, np.int32).reshape(-1, 4)
-        links = np.array(self._link_rows, np.int64).reshape(-1, 3)
+        devices = self._devices.columns().astype(np.int32)
+        a, b, a_port, b_port, rate_bps, delay_ps, model = self._cables.columns()
+
+        def both(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int32]:
+            return np.stack((one, other), axis=1).reshape(-1).astype(np.int32)
+
         return Fabric(
             name=self.name,
             device_names=tuple(self._names),
-            kind=devices[:, 0].copy(),
-            host=devices[:, 1].copy(),
-            index=devices[:, 2].copy(),
-            tier=devices[:, 3].copy(),
-            group=devices[:, 4].copy(),
-            rail=devices[:, 5].copy(),
+            kind=devices[0],
+            host=devices[1],
+            index=devices[2],
+            tier=devices[3],
+            group=devices[4],
+            rail=devices[5],
             model=tuple(self._models),
             host_names=tuple(self._hosts),
-            link_src=ends[:, 0].copy(),
-            link_dst=ends[:, 1].copy(),
-            link_src_port=ends[:, 2].copy(),
-            link_dst_port=ends[:, 3].copy(),
-            link_rate_bps=links[:, 0].copy(),
-            link_delay_ps=links[:, 1].copy(),
-            link_model=links[:, 2].astype(np.int32),
-            link_tier=tuple(self._link_tiers),
-            link_up=np.ones(len(ends), np.bool_),
+            link_src=both(a, b),
+            link_dst=both(b, a),
+            link_src_port=both(a_port, b_port),
+            link_dst_port=both(b_port, a_port),
+            link_rate_bps=np.repeat(rate_bps, 2),
+            link_delay_ps=np.repeat(delay_ps, 2),
+            link_model=np.repeat(model, 2).astype(np.int32),
+            link_tier=tuple(tier for tier in self._cable_tiers for _ in range(2)),
+            link_up=np.ones(2 * len(a), np.bool_),
             gpu_nic=np.array(self._affine, np.int32),
             meta=dict(meta),
         )
