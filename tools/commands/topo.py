@@ -2,20 +2,21 @@
 """``railweave topo``: the topology alone."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from railweave.tools.commands.topo_diff import diff_topologies
+from railweave.tools.commands.topo_list import list_topologies
+from railweave.tools.opening import open_topology
 from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
 
-if TYPE_CHECKING:
-    from railweave.fabric.graph import Fabric
-    from railweave.topologies.spec import TopologySpec
-
-__all__ = ["open_topology", "topo"]
+__all__ = ["topo"]
 
 topo = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List, show, check, draw, export topologies."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List, show, check, compare, draw, export topologies.",
 )
 
 Topology = Annotated[
@@ -28,66 +29,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace the output file if
 _COLOUR: Final = {"error": "red", "warning": "yellow", "info": "green"}
 
 
-def open_topology(source: str) -> "tuple[TopologySpec, Fabric]":
-    """Load and build a topology file or a shipped design."""
-    from railweave.topologies.load import build_topology, load_topology
-
-    spec = load_topology(source)
-    return spec, build_topology(spec)
-
-
-@topo.command("list")
-def list_topologies(json: Json = False) -> None:
-    """List the kinds of topology and the designs that are shipped."""
-    from railweave.topologies.load import shipped_designs
-    from railweave.topologies.spec import topology
-
-    kinds = [(name, _first_line(topology.get(name).__doc__)) for name in topology.names()]
-    designs = [_design(name) for name in shipped_designs()]
-    if json:
-        emit_json(
-            {
-                "kinds": [{"name": name, "about": about} for name, about in kinds],
-                "designs": designs,
-            }
-        )
-        return
-    emit(paint("kinds (write a file, or start from a design)", "bold"))
-    emit(aligned(kinds, indent="  "))
-    emit("")
-    emit(paint("shipped designs (usable by name wherever a topology is asked for)", "bold"))
-    columns = ("name", "kind", "gpus", "hosts", "switches", "network")
-    rows = [[design[column] for column in columns] for design in designs]
-    emit(aligned(rows, header=columns, right=(2, 3, 4), indent="  "))
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]
-
-
-def _design(name: str) -> dict[str, Any]:
-    """Return the facts of a shipped design that fit on a line."""
-    spec, fabric = open_topology(name)
-    return {
-        "name": name,
-        "kind": spec.kind,
-        "gpus": len(fabric.gpus),
-        "hosts": len(fabric.host_names),
-        "switches": len(fabric.switches),
-        "network": _network(fabric),
-    }
-
-
-def _network(fabric: "Fabric") -> str:
-    import numpy as np
-
-    from railweave.fabric.graph import LinkModel
-    from railweave.fabric.units import format_rate
-
-    found = np.flatnonzero(fabric.link_network)
-    models = sorted({LinkModel(int(model)).label for model in fabric.link_model[found]})
-    rates = sorted({int(rate) for rate in fabric.link_rate_bps[found]})
-    return f"{', '.join(models)} {' / '.join(format_rate(rate) for rate in rates)}"
+topo.command("list")(list_topologies)
+topo.command("diff")(diff_topologies)
 
 
 @topo.command()
