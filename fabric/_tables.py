@@ -44,7 +44,7 @@ class Tables:
         int64 (nics,): where a NIC sits in the tree, mixed radix: its place on its leaf, the
         leaf's place under its spine, and so on, lowest first. Failures do not move it.
     forwards
-        bool (devices,): whether a device passes on bytes inside a host.
+        bool (devices,): `Fabric.forwards`.
     """
 
     dense: NDArray[np.int32]
@@ -124,9 +124,7 @@ def draw_tables(fabric: Fabric) -> Tables:
         access=access,
         access_sets=access_sets,
         position=_positions(fabric, dense, tier),
-        forwards=np.isin(
-            fabric.kind, [DeviceKind.NVSWITCH, DeviceKind.PCIE_SWITCH, DeviceKind.CPU]
-        ),
+        forwards=fabric.forwards,
         widest=max(widest, 1),
     )
 

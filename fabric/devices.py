@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device catalogue: GPUs, NICs, hosts and switches, each number with its source.
+"""The device catalogue: GPUs, NICs, hosts, racks and switches, each number with its source.
 
-The numbers lie in ``catalog/*.yaml``. Names are looked up without regard to case, dashes and
-underscores, so ``H100``, ``tomahawk5`` and ``tomahawk-5`` all find their entry.
+The numbers lie in ``catalog/*.yaml``; `railweave.fabric.catalogue` reads them. Cables and optics
+are in `railweave.fabric.cables`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from railweave.fabric.errors import InputError, nearest_name
+from railweave.fabric._seats import Seats
+from railweave.fabric.catalogue import (
+    Figure,
+    Footprint,
+    catalogue_names,
+    figures_of,
+    find_entry,
+    footprint_of,
+)
 from railweave.fabric.units import (
     parse_flops,
     parse_rate_bps,
@@ -30,27 +37,16 @@ __all__ = [
     "HostLink",
     "HostModel",
     "NicModel",
+    "NvlinkModel",
+    "RackModel",
     "SwitchModel",
     "catalogue_names",
     "gpu_model",
     "host_model",
     "nic_model",
+    "rack_model",
     "switch_model",
 ]
-
-CLASSES: Final = ("measured", "published", "derived", "assumed")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One number of the catalogue as written, with where it comes from.
-
-    ``grade`` is ``measured``, ``published``, ``derived`` (by arithmetic) or ``assumed``.
-    """
-
-    value: str | int | float
-    source: str
-    grade: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +68,7 @@ class GpuModel:
     flops: Mapping[str, int]
     efficiency: Efficiency
     figures: Mapping[str, Figure] = field(repr=False)
+    footprint: Footprint = field(default_factory=Footprint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +81,7 @@ class NicModel:
     rate_bps: int
     protocols: frozenset[str]
     figures: Mapping[str, Figure] = field(repr=False)
+    footprint: Footprint = field(default_factory=Footprint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +93,50 @@ class HostLink:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NvlinkModel(HostLink):
+    """All NVLinks of one GPU, striped over ``planes`` equal planes of NVSwitch chips."""
+
+    planes: int
+
+    def without_planes_bps(self, failed: int) -> int:
+        """Return the rate in bit/s that is left when some planes have failed.
+
+        Every GPU has as many links to each plane, so that each plane carries an equal share.
+
+        Examples
+        --------
+        >>> host_model("dgx-a100").nvlink.without_planes_bps(1) // 10**9  # 5 of 6 planes
+        1600
+        """
+        return self.rate_bps * max(0, self.planes - failed) // self.planes
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostModel:
     """A host and what it holds.
 
     Parameters
     ----------
-    gpus, nics
-        How many of each; ``nics`` is None where every cable brings its own NIC (a bare host).
+    gpus, nics, cpus
+        How many of each; ``nics`` is None where every cable brings its own NIC (a bare host), and
+        ``cpus`` 0 where no bytes pass a CPU.
     nvlink
         Link from each GPU to the aggregated NVSwitch plane, or None.
     pcie
         Link between a GPU or NIC and its PCIe switch, or between both where there is none.
+    root
+        Link between a CPU root and the PCIe switches and GPUs on it, or None.
+    socket
+        Link from each CPU root to every other, or None.
     gpu_tree, nic_tree
-        PCIe switch of each GPU and NIC; empty where GPUs are joined straight to their NIC.
+        PCIe switch of each GPU and NIC, -1 on a CPU root; empty where GPUs are joined straight to
+        their NIC.
+    gpu_root, nic_root
+        CPU root of each GPU and NIC, also of those behind a PCIe switch; empty without CPUs.
+    tree_root
+        CPU root of each PCIe switch.
     gpu_nic
-        NIC that each GPU uses.
+        NIC that each GPU uses: of its own PCIe switch, else of its own root, else any, in turn.
     """
 
     name: str
@@ -118,17 +145,50 @@ class HostModel:
     gpus: int
     nic: NicModel | None
     nics: int | None
-    nvlink: HostLink | None
+    cpus: int
+    nvlink: NvlinkModel | None
     pcie: HostLink
+    root: HostLink | None
+    socket: HostLink | None
     gpu_tree: tuple[int, ...]
     nic_tree: tuple[int, ...]
+    gpu_root: tuple[int, ...]
+    nic_root: tuple[int, ...]
+    tree_root: tuple[int, ...]
     gpu_nic: tuple[int, ...]
     figures: Mapping[str, Figure] = field(repr=False)
+    footprint: Footprint = field(default_factory=Footprint)
 
     @property
     def trees(self) -> int:
         """Number of PCIe switches."""
-        return max(self.gpu_tree, default=-1) + 1
+        return len(self.tree_root)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RackModel:
+    """A rack whose hosts share one NVLink domain.
+
+    Parameters
+    ----------
+    host
+        Its compute trays.
+    hosts, switch_trays
+        How many compute trays and how many trays of NVSwitch chips.
+    """
+
+    name: str
+    title: str
+    host: HostModel
+    hosts: int
+    switch_trays: int
+    figures: Mapping[str, Figure] = field(repr=False)
+    footprint: Footprint = field(default_factory=Footprint)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the rack, all in one NVLink domain."""
+        return self.hosts * self.host.gpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,76 +202,11 @@ class SwitchModel:
     protocols: frozenset[str]
     buffer_bytes: int | None
     figures: Mapping[str, Figure] = field(repr=False)
+    footprint: Footprint = field(default_factory=Footprint)
 
     def port_mode_bps(self, rate_bps: int) -> int | None:
         """Return the rate of the port that a link of ``rate_bps`` occupies, None if too fast."""
         return min((mode for mode in self.ports if mode >= rate_bps), default=None)
-
-
-def _key(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
-
-
-@cache
-def _read(file: str) -> Mapping[str, Any]:
-    """Read one catalogue file (shipped with railweave, hence trusted)."""
-    import yaml
-
-    text = resources.files("railweave.fabric").joinpath("catalog", file).read_text("utf-8")
-    data: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return data
-
-
-@cache
-def _entries(section: str) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return the entries of a section by name, and every spelling with the name it stands for."""
-    entries = _read(f"{section}.yaml")[section]
-    spellings: dict[str, str] = {}
-    for name, entry in entries.items():
-        for spelling in (name, *entry.get("aliases", ())):
-            spellings[_key(spelling)] = name
-    return entries, spellings
-
-
-def catalogue_names(section: str) -> list[str]:
-    """Return the names of a section: ``gpus``, ``nics``, ``hosts`` or ``switches``.
-
-    Examples
-    --------
-    >>> "h100" in catalogue_names("gpus")
-    True
-    """
-    return sorted(_entries(section)[0])
-
-
-def _find(section: str, what: str, name: str) -> tuple[str, Mapping[str, Any]]:
-    entries, spellings = _entries(section)
-    found = spellings.get(_key(name))
-    if found is None:
-        near = nearest_name(_key(name), spellings)
-        raise InputError(
-            f"'{name}' is not a {what} of the catalogue",
-            expected=f"one of {', '.join(sorted(entries))}",
-            nearest=spellings[near] if near else None,
-        )
-    return found, entries[found]
-
-
-def _figures(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Figure]:
-    """Collect the figures of an entry by dotted path, with their sources written out."""
-    sources = _read("sources.yaml")["sources"]
-    found: dict[str, Figure] = {}
-    for key, item in entry.items():
-        if not isinstance(item, dict):
-            continue
-        path = f"{prefix}{key}"
-        if "value" in item:
-            found[path] = Figure(
-                value=item["value"], source=sources[item["source"]], grade=item["class"]
-            )
-        else:
-            found |= _figures(item, f"{path}.")
-    return found
 
 
 @cache
@@ -228,7 +223,7 @@ def gpu_model(name: str) -> GpuModel:
     InputError
         Not in the catalogue; the nearest name is given.
     """
-    name, entry = _find("gpus", "GPU", name)
+    name, entry = find_entry("gpus", "GPU", name)
     return GpuModel(
         name=name,
         title=entry["title"],
@@ -239,7 +234,8 @@ def gpu_model(name: str) -> GpuModel:
             compute=entry["efficiency"]["compute"]["value"],
             memory=entry["efficiency"]["memory"]["value"],
         ),
-        figures=_figures(entry),
+        figures=figures_of(entry),
+        footprint=footprint_of(entry),
     )
 
 
@@ -257,14 +253,15 @@ def nic_model(name: str) -> NicModel:
     InputError
         Not in the catalogue; the nearest name is given.
     """
-    name, entry = _find("nics", "NIC", name)
+    name, entry = find_entry("nics", "NIC", name)
     return NicModel(
         name=name,
         title=entry["title"],
         ports=entry["ports"]["value"],
         rate_bps=parse_rate_bps(entry["rate"]["value"]),
         protocols=frozenset(entry["protocols"]),
-        figures=_figures(entry),
+        figures=figures_of(entry),
+        footprint=footprint_of(entry),
     )
 
 
@@ -282,7 +279,7 @@ def switch_model(name: str) -> SwitchModel:
     InputError
         Not in the catalogue; the nearest name is given.
     """
-    name, entry = _find("switches", "switch", name)
+    name, entry = find_entry("switches", "switch", name)
     buffer = entry.get("buffer")
     return SwitchModel(
         name=name,
@@ -291,7 +288,8 @@ def switch_model(name: str) -> SwitchModel:
         capacity_bps=parse_rate_bps(entry["capacity"]["value"]),
         protocols=frozenset(entry["protocols"]),
         buffer_bytes=parse_size_bytes(buffer["value"]) if buffer else None,
-        figures=_figures(entry),
+        figures=figures_of(entry),
+        footprint=footprint_of(entry),
     )
 
 
@@ -309,13 +307,12 @@ def host_model(name: str) -> HostModel:
     InputError
         Not in the catalogue; the nearest name is given.
     """
-    name, entry = _find("hosts", "host", name)
+    name, entry = find_entry("hosts", "host", name)
     gpus: int = entry["gpus"]["value"]
     nics: int | None = entry["nics"]["value"] if "nics" in entry else None
-    trees = entry["pcie"].get("trees", {"switches": []})["switches"]
-    tree_of = {part: tree for tree, parts in enumerate(trees) for part in parts}
-    gpu_tree = tuple(tree_of[f"gpu{i}"] for i in range(gpus)) if trees else ()
-    nic_tree = tuple(tree_of[f"nic{i}"] for i in range(nics or 0)) if trees else ()
+    pcie = entry["pcie"]
+    seats = Seats.of(pcie["roots"]["parts"] if "roots" in pcie else [])
+    nvlink = entry.get("nvlink")
     return HostModel(
         name=name,
         title=entry["title"],
@@ -323,32 +320,52 @@ def host_model(name: str) -> HostModel:
         gpus=gpus,
         nic=nic_model(entry["nic"]) if "nic" in entry else None,
         nics=nics,
-        nvlink=_host_link(entry["nvlink"]) if "nvlink" in entry else None,
-        pcie=_host_link(entry["pcie"]),
-        gpu_tree=gpu_tree,
-        nic_tree=nic_tree,
-        gpu_nic=_affine(gpus, nics, gpu_tree, nic_tree),
-        figures=_figures(entry),
+        cpus=seats.roots,
+        nvlink=NvlinkModel(**_host_link(nvlink), planes=nvlink["planes"]["value"])
+        if nvlink
+        else None,
+        pcie=HostLink(**_host_link(pcie)),
+        root=HostLink(**_host_link(pcie["root"])) if "root" in pcie else None,
+        socket=HostLink(**_host_link(pcie["socket"])) if "socket" in pcie else None,
+        gpu_tree=seats.column("gpu", gpus, 1),
+        nic_tree=seats.column("nic", nics or 0, 1),
+        gpu_root=seats.column("gpu", gpus, 0),
+        nic_root=seats.column("nic", nics or 0, 0),
+        tree_root=tuple(seats.tree_root),
+        gpu_nic=seats.affine(gpus, nics or 1),
+        figures=figures_of(entry),
+        footprint=footprint_of(entry),
     )
 
 
-def _host_link(entry: Mapping[str, Any]) -> HostLink:
-    return HostLink(
-        rate_bps=parse_rate_bps(entry["rate"]["value"]),
-        latency_ps=parse_time_ps(entry["latency"]["value"]),
+def _host_link(entry: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        "rate_bps": parse_rate_bps(entry["rate"]["value"]),
+        "latency_ps": parse_time_ps(entry["latency"]["value"]),
+    }
+
+
+@cache
+def rack_model(name: str) -> RackModel:
+    """Return a rack of the catalogue.
+
+    Examples
+    --------
+    >>> rack_model("gb200-nvl72").gpus
+    72
+
+    Raises
+    ------
+    InputError
+        Not in the catalogue; the nearest name is given.
+    """
+    name, entry = find_entry("racks", "rack", name)
+    return RackModel(
+        name=name,
+        title=entry["title"],
+        host=host_model(entry["host"]),
+        hosts=entry["hosts"]["value"],
+        switch_trays=entry["switch_trays"]["value"],
+        figures=figures_of(entry),
+        footprint=footprint_of(entry),
     )
-
-
-def _affine(
-    gpus: int, nics: int | None, gpu_tree: tuple[int, ...], nic_tree: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Give each GPU a NIC of its own PCIe switch, in turn; without switches, one by one."""
-    if not gpu_tree:
-        return tuple(i % (nics or 1) for i in range(gpus))
-    taken = [0] * (max(gpu_tree) + 1)
-    chosen = []
-    for tree in gpu_tree:
-        beside = [nic for nic, other in enumerate(nic_tree) if other == tree]
-        chosen.append(beside[taken[tree] % len(beside)])
-        taken[tree] += 1
-    return tuple(chosen)

@@ -121,6 +121,33 @@ class Fabric:
         return self.link_model >= LinkModel.ROCE_LOSSLESS
 
     @cached_property
+    def forwards(self) -> NDArray[np.bool_]:
+        """Bool (n,): whether a device inside a host passes bytes on, links down or not.
+
+        NVSwitches and PCIe switches do. A CPU root does in hosts without NVLink, and where a GPU
+        reaches its NIC through it (the NIC sits on another PCIe switch, or either on the root).
+        In other hosts nothing crosses it: GPUs that NVLink no longer joins use their NICs, which
+        are faster than the way through a CPU, as in NCCL (``ncclTopoCheckNet``).
+        """
+        passes = np.isin(self.kind, (DeviceKind.NVSWITCH, DeviceKind.PCIE_SWITCH))
+        cpus = np.flatnonzero(self.kind == DeviceKind.CPU)
+        if not len(cpus):
+            return passes
+        src, dst = self.link_src, self.link_dst
+        pcie = (self.link_model == LinkModel.PCIE) & (self.kind[dst] != DeviceKind.CPU)
+        beside = np.full(self.n_devices, -1, np.int32)
+        beside[src[pcie]] = dst[pcie]
+        nic = self.gpu_nic[self.gpus]
+        near = (beside[self.gpus] == nic) | (beside[self.gpus] == beside[nic])
+        far = self.gpus[(nic >= 0) & ~((beside[self.gpus] >= 0) & near)]
+        nvlink = src[self.link_model == LinkModel.NVLINK]
+        joined = np.zeros(len(self.host_names) + 1, np.bool_)  # [-1]: outside hosts
+        joined[self.host[nvlink]] = True
+        joined[self.host[far]] = False
+        passes[cpus] = ~joined[self.host[cpus]]
+        return passes
+
+    @cached_property
     def device_index(self) -> Mapping[str, int]:
         """Device name -> dense index."""
         return {name: i for i, name in enumerate(self.device_names)}

@@ -25,6 +25,7 @@ __all__ = [
     "format_time",
     "parse_flops",
     "parse_length_mm",
+    "parse_power_mw",
     "parse_rate_bps",
     "parse_size_bytes",
     "parse_time_ps",
@@ -55,6 +56,7 @@ _TIME: Final = {
     "h": 3600 * 10**12,
 }
 _LENGTH: Final = {"mm": 1, "cm": 10, "m": 1000, "km": 10**6}
+_POWER: Final = {"mW": 1, "W": 1000, "kW": 10**6, "MW": 10**9}
 _FLOPS: Final = {f"{p}FLOP/s": f for p, f in _DECIMAL.items()}
 
 _QUANTITY: Final = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-zµμ/]*)")
@@ -145,6 +147,22 @@ def parse_length_mm(text: object) -> int:
         No unit, an unknown unit, a negative or a fractional number of millimetres.
     """
     return _parse(text, _LENGTH, what="length", example="30m", base="millimetres")
+
+
+def parse_power_mw(text: object) -> int:
+    """Parse a power into milliwatts.
+
+    Examples
+    --------
+    >>> parse_power_mw("14.3kW"), parse_power_mw("8.5W")
+    (14300000, 8500)
+
+    Raises
+    ------
+    InputError
+        No unit, an unknown unit, a negative or a fractional number of milliwatts.
+    """
+    return _parse(text, _POWER, what="power", example="940W", base="milliwatts")
 
 
 def parse_flops(text: object) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from railweave.fabric.errors import InputError
@@ -12,7 +13,7 @@ from railweave.fabric.units import format_rate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from railweave.fabric.devices import HostModel
+    from railweave.fabric.devices import HostLink, HostModel
     from railweave.fabric.graph import FabricBuilder
 
 __all__ = ["add_host", "check_nic_rate"]
@@ -26,6 +27,7 @@ def add_host(
     group: int = -1,
     nics: Sequence[int] | None = None,
     rails: bool = False,
+    plane: int | None = None,
 ) -> dict[int, int]:
     """Add a host and return the device index of each of its NICs by number.
 
@@ -34,7 +36,8 @@ def add_host(
     build
         The fabric under construction.
     name
-        Name of the host; its parts are ``name/gpu0``, ``name/nic0``, ``name/nvs0``, ``name/pcie0``.
+        Name of the host; its parts are ``name/gpu0``, ``name/nic0``, ``name/nvs0``,
+        ``name/pcie0``, ``name/cpu0``.
     model
         What it holds.
     group
@@ -43,6 +46,8 @@ def add_host(
         Numbers of the NICs of a bare host; otherwise the model says.
     rails
         Whether NIC r is of rail r.
+    plane
+        Device of the NVSwitch plane of a rack to which the GPUs go, instead of one of their own.
 
     Notes
     -----
@@ -62,12 +67,15 @@ def add_host(
         )
         for i in range(model.gpus)
     ]
-    plane = -1
-    if model.nvlink is not None:
+    if model.nvlink is not None and plane is None:
         plane = build.add_device(f"{name}/nvs0", DeviceKind.NVSWITCH, host=host, group=group)
     trees = [
         build.add_device(f"{name}/pcie{i}", DeviceKind.PCIE_SWITCH, host=host, index=i, group=group)
         for i in range(model.trees)
+    ]
+    roots = [
+        build.add_device(f"{name}/cpu{i}", DeviceKind.CPU, host=host, index=i, group=group)
+        for i in range(model.cpus)
     ]
     devices = {
         i: build.add_device(
@@ -81,7 +89,7 @@ def add_host(
         )
         for i in numbers
     }
-    if model.nvlink is not None:
+    if model.nvlink is not None and plane is not None:
         for gpu in gpus:
             build.add_cable(
                 gpu,
@@ -91,7 +99,7 @@ def add_host(
                 model=LinkModel.NVLINK,
                 tier="nvlink",
             )
-    _add_pcie(build, model, gpus, trees, devices)
+    _add_pcie(build, model, gpus, (trees, roots), devices)
     order = list(devices)
     for gpu, nic in zip(gpus, model.gpu_nic, strict=True):
         build.set_affine_nic(gpu, devices[order[nic]])
@@ -102,31 +110,38 @@ def _add_pcie(
     build: FabricBuilder,
     model: HostModel,
     gpus: Sequence[int],
-    trees: Sequence[int],
+    inner: tuple[Sequence[int], Sequence[int]],
     nics: dict[int, int],
 ) -> None:
-    """Join GPUs and NICs to their PCIe switches, or a GPU straight to its NICs."""
+    """Join GPUs and NICs to PCIe switches and CPU roots, or a GPU straight to its NICs."""
+    trees, roots = inner
     nic_port = model.nic.ports if model.nic else 1
 
-    def join(a: int, b: int, b_port: int | None = None) -> None:
+    def join(a: int, b: int, link: HostLink, b_port: int | None = None) -> None:
         build.add_cable(
             a,
             b,
-            rate_bps=model.pcie.rate_bps,
-            delay_ps=model.pcie.latency_ps,
+            rate_bps=link.rate_bps,
+            delay_ps=link.latency_ps,
             model=LinkModel.PCIE,
             tier="pcie",
             b_port=b_port,
         )
 
-    if not trees:
+    if not roots:
         for nic in nics.values():
-            join(gpus[0], nic, nic_port)
+            join(gpus[0], nic, model.pcie, nic_port)
         return
-    for gpu, tree in zip(gpus, model.gpu_tree, strict=True):
-        join(gpu, trees[tree])
-    for nic, tree in zip(nics.values(), model.nic_tree, strict=True):
-        join(trees[tree], nic, nic_port)
+    to_root = model.root or model.pcie
+    for gpu, tree, root in zip(gpus, model.gpu_tree, model.gpu_root, strict=True):
+        join(gpu, trees[tree] if tree >= 0 else roots[root], model.pcie if tree >= 0 else to_root)
+    for nic, tree, root in zip(nics.values(), model.nic_tree, model.nic_root, strict=True):
+        join(trees[tree] if tree >= 0 else roots[root], nic, model.pcie, nic_port)
+    for tree, root in zip(trees, model.tree_root, strict=True):
+        join(tree, roots[root], to_root)
+    if model.socket is not None:
+        for one, other in combinations(roots, 2):
+            join(one, other, model.socket)
 
 
 def check_nic_rate(model: HostModel, rate_bps: int, *, field: str) -> None:
