@@ -12,7 +12,7 @@ from railweave.fabric.jit import jit
 __all__ = ["bytes_by_path", "longest_chain", "paths_of_pairs", "wire_bytes"]
 
 
-@jit("void(i4[::1], i8[::1], i1[::1], i8[::1], i8[:, ::1])", allocates=False)
+@jit
 def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> None:
     """Fill ``wire`` with the bytes of each transfer on its path's network links.
 
@@ -38,10 +38,7 @@ def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> Non
         wire[i] = last_wire
 
 
-@jit(
-    "void(i4[::1], i8[::1], i8[::1], f8[::1], i1[::1], i8[::1], i8, i8, i8[:, ::1])",
-    allocates=False,
-)
+@jit
 def bytes_by_path(
     path: Any, wire: Any, size: Any, share: Any, framing: Any, per_ack: Any, mtu: Any, every: Any,
     out: Any,
@@ -69,7 +66,7 @@ def bytes_by_path(
             out[p, 2] += acks
 
 
-@jit("void(i4[::1], i4[::1], i4[::1], i4[::1], i8, i8, i4[::1], i4[::1])", allocates=False)
+@jit
 def paths_of_pairs(
     kind: Any, src: Any, dst: Any, qp: Any, ranks: Any, qps: Any, table: Any, path: Any
 ) -> None:
@@ -90,11 +87,7 @@ def paths_of_pairs(
             table[code] = 0
 
 
-@jit(
-    "i8(i4[::1], i8[::1], i8[::1], i8[::1], f8[:, ::1], i4[::1], i4[::1], i4[::1], i4[::1],"
-    " i8[::1])",
-    allocates=False,
-)
+@jit
 def longest_chain(
     path: Any,
     wire: Any,

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
     at = run.timers
     run.timers += 1
@@ -39,7 +39,7 @@ def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
     timers[at].head = head
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _pop_list(run: Any, timers: Any) -> Any:
     run.timers -= 1
     n = run.timers
@@ -61,7 +61,7 @@ def _pop_list(run: Any, timers: Any) -> Any:
     timers[at].head = head
 
 
-@jit(allocates=False)
+@jit
 def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code: Any) -> Any:
     """Schedule ``code`` (node * 2, + 1 for its completion) at ``time``.
 
@@ -81,7 +81,7 @@ def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code:
     nodes[code >> 1].next = NO_TIMER
 
 
-@jit(internal=True, allocates=False)
+@jit
 def take_list(run: Any, timers: Any, opened: Any) -> Any:
     """Return the head of a list of events of this instant, or NO_TIMER."""
     place = opened[(run.now ^ run.now >> 7) & (OPEN - 1)]
@@ -95,7 +95,7 @@ def take_list(run: Any, timers: Any, opened: Any) -> Any:
     return NO_TIMER
 
 
-@jit(allocates=False)
+@jit
 def start_nodes(
     run: Any, nodes: Any, delays: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
 ) -> Any:
@@ -105,7 +105,7 @@ def start_nodes(
         start_timer(run, nodes, timers, opened, time + delays[node], node * 2)
 
 
-@jit(internal=True, allocates=False)
+@jit
 def sift(ends: Any, where: Any, n: Any, at: Any) -> None:
     """Restore the finish heap of ``n`` ends around place ``at``; equal times keep any order.
 
@@ -138,7 +138,7 @@ def sift(ends: Any, where: Any, n: Any, at: Any) -> None:
     where[slot] = at
 
 
-@jit(allocates=False)
+@jit
 def push_finish(run: Any, ends: Any, where: Any, slot: Any, time: Any) -> None:
     """Add a slot to the finish heap."""
     n = run.active
@@ -148,7 +148,7 @@ def push_finish(run: Any, ends: Any, where: Any, slot: Any, time: Any) -> None:
     sift(ends, where, n + 1, n)
 
 
-@jit(allocates=False)
+@jit
 def drop_finish(run: Any, ends: Any, where: Any, slot: Any) -> None:
     """Take a slot out of the finish heap."""
     run.active -= 1
@@ -160,7 +160,7 @@ def drop_finish(run: Any, ends: Any, where: Any, slot: Any) -> None:
         sift(ends, where, n, at)
 
 
-@jit(internal=True, allocates=False)
+@jit
 def sort(values: Any, n: Any) -> None:
     """Sort ``values[:n]``, which often is nearly sorted, one way or the other, already."""
     falls = 0

@@ -17,7 +17,7 @@ from railweave.fabric.jit import jit
 __all__ = ["complete_node", "next_in_lane", "start_node", "tail_ps", "write_nodes"]
 
 
-@jit(allocates=False)
+@jit
 def write_nodes(
     nodes: Any, base: Any, path: Any, wire: Any, succ_ptr: Any, edge: Any, group: Any
 ) -> Any:
@@ -31,7 +31,7 @@ def write_nodes(
         node.n_succ = succ_ptr[i + 1] - succ_ptr[i]
 
 
-@jit(internal=True, allocates=False)
+@jit
 def tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     """Latency after the last bit left the narrowest link."""
     if path < 0:
@@ -42,7 +42,7 @@ def tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     return paths[path].latency + np.int64(np.rint(first * paths[path].per_byte))
 
 
-@jit(internal=True, allocates=False)
+@jit
 def start_node(
     run: Any, nodes: Any, timers: Any, opened: Any, paths: Any, order: Any, number: Any
 ) -> Any:
@@ -56,7 +56,7 @@ def start_node(
         start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
 
 
-@jit(internal=True, allocates=False)
+@jit
 def complete_node(
     run: Any,
     nodes: Any,
@@ -87,7 +87,7 @@ def complete_node(
                 start_node(run, nodes, timers, opened, paths, order, after)
 
 
-@jit(internal=True, allocates=False)
+@jit
 def next_in_lane(run: Any, nodes: Any, lanes: Any, order: Any, path: Any) -> None:
     """Let the next message of a path arrive, now that the one before has left.
 

@@ -51,7 +51,7 @@ _FLOWS = 1_000_000
 _PS = 8e12  # picoseconds per second times bits per byte
 
 
-@jit(allocates=False)
+@jit
 def leave_links(
     run: Any,
     lists: Any,
@@ -80,7 +80,7 @@ def leave_links(
     run.free += 1
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _place(
     run: Any,
     nodes: Any,
@@ -163,7 +163,7 @@ def _place(
     return 0
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
     """Move the finish times of the flows whose rate changed."""
     for i in range(run.changes):
@@ -189,7 +189,7 @@ def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
         sift(ends, where, run.active, at)
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _drain(
     run: Any,
     nodes: Any,
@@ -245,7 +245,7 @@ def _drain(
                 start_node(run, nodes, timers, opened, paths, order, number)
 
 
-@jit(allocates=False)
+@jit
 def advance(
     all_runs: Any,
     nodes: Any,

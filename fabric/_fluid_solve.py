@@ -30,7 +30,7 @@ __all__ = ["acknowledge", "solve", "touch_link"]
 _EPS = 1e-9  # relative width within which levels are equal and a link is full
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _push(links: Any, heap: Any, key: Any, ident: Any) -> Any:
     """Push onto the heap of ``heap`` levels, ordered by (key, ident)."""
     at = heap
@@ -46,7 +46,7 @@ def _push(links: Any, heap: Any, key: Any, ident: Any) -> Any:
     links[at].heap_id = ident
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _pop(links: Any, heap: Any) -> Any:
     """Drop the top of the heap, which then has ``heap`` levels."""
     key = links[heap].heap_key
@@ -76,7 +76,7 @@ def _pop(links: Any, heap: Any) -> Any:
     links[at].heap_id = ident
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _choose(run: Any, lists: Any, slots: Any, slot: Any, round_: Any, n_chosen: Any) -> Any:
     """Add a flow to the set being solved for; keep the rate it had before this instant."""
     flow = slots[slot]
@@ -92,7 +92,7 @@ def _choose(run: Any, lists: Any, slots: Any, slot: Any, round_: Any, n_chosen: 
     return n_chosen + 1
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _freeze(
     slots: Any,
     links: Any,
@@ -117,7 +117,7 @@ def _freeze(
         link.count -= 1
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _refresh(slots: Any, links: Any, pool: Any, paths: Any, hops: Any, number: Any) -> None:
     """Take the acknowledgements of the other way's present load off what a link can carry."""
     link = links[number]
@@ -131,7 +131,7 @@ def _refresh(slots: Any, links: Any, pool: Any, paths: Any, hops: Any, number: A
         link.usable -= link.ack_share * load
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _fill(
     lists: Any,
     slots: Any,
@@ -220,7 +220,7 @@ def _fill(
     return n_listed
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _check(
     run: Any,
     lists: Any,
@@ -259,7 +259,7 @@ def _check(
     return n_chosen
 
 
-@jit(allocates=False)
+@jit
 def touch_link(run: Any, lists: Any, links: Any, number: Any) -> Any:
     """Note that the next solve must look at a link."""
     if links[number].touched != run.instant:
@@ -268,7 +268,7 @@ def touch_link(run: Any, lists: Any, links: Any, number: Any) -> Any:
         run.touches += 1
 
 
-@jit(allocates=False)
+@jit
 def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
     """Look at the other way of a link that began or ceased to carry flows, for its ACKs."""
     other = links[number ^ 1]
@@ -277,7 +277,7 @@ def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
         run.narrowed = 1
 
 
-@jit(internal=True, allocates=False)
+@jit
 def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     """Give a flow that shares no link its rate; return whether it is such a flow."""
     flow = slots[slot]
@@ -298,7 +298,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     return True
 
 
-@jit(internal=True, allocates=False)
+@jit
 def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) -> Any:
     """Solve for the arrived flows and the touched links.
 

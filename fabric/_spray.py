@@ -1,60 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled kernel that spreads a flow over all its shortest paths (states as in ``_walk``)."""
+"""Spreading a flow over all its shortest paths (places and states as in ``_walk``)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric._walk import HERE, leave, onward
+from railweave.fabric._walk import HERE, onward
 from railweave.fabric.jit import jit
 
-__all__ = ["spray"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from railweave.fabric._inside import Journeys
+    from railweave.fabric._tables import Tables
+
+__all__ = ["sprayed"]
+
+_ROOM = 1024  # links of sprayed flows, at first
 
 
-@jit(
-    "Tuple((i4[::1], i4[::1], f8[::1]))(i4[::1], i4[::1], i4[::1], i4[::1], i4[::1],"
-    " i2[:, :, ::1], i4[::1], i4[:, ::1], i4[::1], i4[:, ::1],"
-    " i4[::1], i4[:, ::1], i4[::1], i4[:, ::1], i4[::1], i4[::1], i8, i8)"
-)
-def spray(
+def sprayed(
+    trip: Journeys,
+    length: NDArray[np.int64],
+    row_of_nic: NDArray[np.int32],
+    near: NDArray[np.int16],
+    tables: Tables,
+    n_links: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+    """Return ``(ptr, links, share)``: every link of every shortest path with its share of bytes.
+
+    Each device splits what reaches it evenly over its next hops. All shortest paths have one
+    length, so going level by level sees each state once, with all that flows into it.
+    """
+    ptr = np.zeros(len(trip.source) + 1, np.int32)
+    links, share = np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float64)
+    states = 2 * (len(tables.ways[0]) - 1)
+    ahead = np.empty((2, tables.widest), np.int32)
+    now, then = np.empty(states, np.int32), np.empty(states, np.int32)
+    amount, on_link = np.zeros(states), np.zeros(n_links)
+    touched = np.empty(n_links, np.int32)
+    begin = 0
+    while True:
+        begin = _spray(
+            begin, trip.source, trip.target, trip.first, trip.last, length, row_of_nic, near,
+            *tables.ways, trip.stretch_ptr, trip.stretch_links, ahead, now, then, amount, on_link,
+            touched, ptr, links, share,
+        )  # fmt: skip
+        used = ptr[begin]
+        if begin == len(trip.source):
+            return ptr, links[:used].copy(), share[:used].copy()
+        room = 2 * (len(links) + n_links)
+        more_links, more_share = np.empty(room, np.int32), np.empty(room, np.float64)
+        more_links[:used], more_share[:used] = links[:used], share[:used]
+        links, share = more_links, more_share
+
+
+@jit
+def _spray(
+    begin: Any,
     source: Any,
     target: Any,
     first: Any,
     last: Any,
+    length: Any,
     row_of_nic: Any,
     near: Any,
-    up_ptr: Any,
-    up: Any,
-    pair_ptr: Any,
-    pair: Any,
-    hop_ptr: Any,
-    hop: Any,
-    down_ptr: Any,
-    down: Any,
+    way_ptr: Any,
+    ways: Any,
     inside_ptr: Any,
     inside_link: Any,
-    widest: Any,
-    link_count: Any,
+    ahead: Any,
+    now: Any,
+    then: Any,
+    amount: Any,
+    on_link: Any,
+    touched: Any,
+    ptr: Any,
+    links: Any,
+    share: Any,
 ) -> Any:
-    """Return ``(ptr, links, share)``: every link of every shortest path with its share of bytes.
+    """Spread the flows from ``begin`` on; return the first that ``links`` may have no room for.
 
-    ``links`` and ``share`` have room to spare after ``ptr[-1]``.
-    Each device splits what reaches it evenly over its next hops. All shortest paths have one
-    length, so going level by level sees each state once, with all that flows into it.
+    The arrays between ``inside_link`` and ``ptr`` are working room; ``amount`` (by state) and
+    ``on_link`` are zeros.
     """
-    switches = len(hop_ptr) - 1
-    ahead = np.empty((2, widest), np.int32)
-    now, then = np.empty(2 * switches, np.int32), np.empty(2 * switches, np.int32)
-    amount = np.zeros(2 * switches, np.float64)
-    on_link = np.zeros(link_count, np.float64)
-    seen = np.zeros(link_count, np.bool_)
-    touched = np.empty(link_count, np.int32)
-    ptr = np.zeros(len(source) + 1, np.int32)
-    links, share = np.empty(1024, np.int32), np.empty(1024, np.float64)
-    used = 0
-    for i in range(len(source)):
+    for i in range(begin, len(source)):
+        if ptr[i] + len(touched) > len(links):
+            return i
         found = 0
         if first[i] >= 0:
             for k in range(inside_ptr[first[i]], inside_ptr[first[i] + 1]):
@@ -62,55 +96,43 @@ def spray(
                 on_link[inside_link[k]] = 1.0
                 found += 1
         if source[i] >= 0:
-            goal = np.int64(target[i])
-            row = np.int64(row_of_nic[goal])
-            count = leave(np.int64(source[i]), goal, row, near, up_ptr, up, pair_ptr, pair, ahead)
-            waiting, level = 0, -1
-            carried = 1.0
-            while True:
+            row = row_of_nic[target[i]]
+            now[0] = 2 * (near.shape[2] + np.int64(source[i]))
+            amount[now[0]] = 1.0
+            waiting = 1
+            for left in range(length[i], 0, -1):
                 reached = 0
-                for k in range(max(waiting, 1)):
-                    if level >= 0:
-                        state = np.int64(now[k])
-                        carried = amount[state]
-                        amount[state] = 0.0
-                        count = onward(state, goal, row, near, hop_ptr, hop, down_ptr, down, ahead)
-                    part = carried / count
+                for k in range(waiting):
+                    state = np.int64(now[k])
+                    count = onward(
+                        state, left, near.shape[2] + target[i], row, near, way_ptr, ways, ahead
+                    )  # fmt: skip
+                    part = amount[state] / count
+                    amount[state] = 0.0
                     for c in range(count):
-                        link = ahead[0, c]
-                        if not seen[link]:
-                            seen[link] = True
-                            touched[found] = link
+                        if on_link[ahead[0, c]] == 0.0:
+                            touched[found] = ahead[0, c]
                             found += 1
-                        on_link[link] += part
+                        on_link[ahead[0, c]] += part
                         after = ahead[1, c]
                         if after != HERE:
                             if amount[after] == 0.0:
                                 then[reached] = after
                                 reached += 1
                             amount[after] += part
-                if reached == 0:
-                    break
-                now, then = then, now
+                for k in range(reached):
+                    now[k] = then[k]
                 waiting = reached
-                level += 1
         if last[i] >= 0:
             for k in range(inside_ptr[last[i]], inside_ptr[last[i] + 1]):
                 touched[found] = inside_link[k]
                 on_link[inside_link[k]] = 1.0
                 found += 1
-        if used + found > len(links):
-            room = 2 * (used + found)
-            more_links, more_share = np.empty(room, np.int32), np.empty(room, np.float64)
-            for k in range(used):
-                more_links[k], more_share[k] = links[k], share[k]
-            links, share = more_links, more_share
+        used = ptr[i]
         for k in range(found):
-            link = touched[k]
-            links[used] = link
-            share[used] = on_link[link]
-            on_link[link] = 0.0
-            seen[link] = False
+            links[used] = touched[k]
+            share[used] = on_link[touched[k]]
+            on_link[touched[k]] = 0.0
             used += 1
         ptr[i + 1] = used
-    return ptr, links, share
+    return len(source)

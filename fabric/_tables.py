@@ -26,10 +26,11 @@ class Tables:
     """Links in service, by dense switch and NIC number, next hops in (device index, port) order.
 
     Each group is a CSR: ``ptr``, and a table with a column per link, whose rows are the link and
-    the dense number at its far end. ``hop``: switch to switch, with a third row, the direction: +1
-    up, 0 across, -1 down; ``into``: the same by far end with the near end in its place, for
-    searching backwards; ``down``: switch to NIC; ``up``: NIC to switch; ``pair``: NIC to NIC;
-    ``pcie`` and ``nvlink``: by device, and the links alone.
+    the dense number at its far end. ``ways``: all network links, where NICs are numbered after the
+    switches, with a third row, the direction: +1 up (and to or from a NIC), 0 across, -1 down;
+    ``into``: those between switches, by far end, with the near end in its place, for searching
+    backwards; ``up``: NIC to switch; ``pair``: NIC to NIC; ``pcie`` and ``nvlink``: by device, and
+    the links alone.
 
     Parameters
     ----------
@@ -49,9 +50,8 @@ class Tables:
 
     dense: NDArray[np.int32]
     tier: NDArray[np.int32]
-    hop: Csr
+    ways: Csr
     into: Csr
-    down: Csr
     up: Csr
     pair: Csr
     pcie: Csr
@@ -93,10 +93,10 @@ def draw_tables(fabric: Fabric) -> Tables:
 
     hop_ptr, (hop_link, hop_to) = joined(src_switch & dst_switch, len(switches))
     hop_from = np.repeat(np.arange(len(switches), dtype=np.int32), np.diff(hop_ptr))
+    untiered = len(tier) > 0 and tier[0] < 0
     direction = np.sign(tier[hop_to] - tier[hop_from]).astype(np.int32)
-    if len(tier) and tier[0] < 0:
+    if untiered:
         direction[:] = -1
-    hop = np.stack((hop_link, hop_to, direction))
     backwards = np.argsort(hop_to, kind="stable")
     into = np.stack((hop_link, hop_from, direction))[:, backwards]
 
@@ -108,15 +108,22 @@ def draw_tables(fabric: Fabric) -> Tables:
     down = joined(src_switch & dst_nic, len(switches))
     pair = joined(src_nic & dst_nic, len(nics))
     access, access_sets = _access(down, len(switches), len(nics))
-    widest = max(
-        (int(np.diff(group[0]).max(initial=0)) for group in ((hop_ptr,), up, down, pair)), default=0
+    used = np.flatnonzero((src_switch | src_nic) & (dst_switch | dst_nic) & framed & live)
+    near, far = (
+        dense[ends[used]] + len(switches) * nic[used]
+        for ends, nic in ((src, src_nic), (dst, dst_nic))
     )
+    climbs = np.ones(len(used), np.int32)
+    between = src_switch[used] & dst_switch[used]
+    climbs[between] = direction  # both in the order of their links
+    by_place = np.argsort(near, kind="stable")
+    ways = np.stack((order[used], far, climbs)).astype(np.int32)[:, by_place]
+    ways_ptr = _ptr(near, len(switches) + len(nics))
     return Tables(
         dense=dense,
         tier=tier,
-        hop=(hop_ptr, hop),
+        ways=(ways_ptr, np.ascontiguousarray(ways)),
         into=(_ptr(hop_to, len(switches)), np.ascontiguousarray(into)),
-        down=down,
         up=up,
         pair=pair,
         pcie=inside(LinkModel.PCIE),
@@ -125,7 +132,7 @@ def draw_tables(fabric: Fabric) -> Tables:
         access_sets=access_sets,
         position=_positions(fabric, dense, tier),
         forwards=fabric.forwards,
-        widest=max(widest, 1),
+        widest=max(int(np.diff(ways_ptr).max(initial=0)), 1),
     )
 
 

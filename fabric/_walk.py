@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled kernels of routing: distances and the walk of each flow.
 
-Switches and NICs go by dense numbers here, links by their index in the fabric. A *state* is
-``2 * switch + phase``: in phase 0 a path may still climb, in phase 1 it only descends. A step
-between switches has a direction: +1 up, 0 across one tier, -1 down; where switches have no tiers
-every step is a step down, and the phases say nothing.
+Switches and NICs are *places*: switches by their dense numbers, NICs by theirs after the switches'.
+A *state* is ``2 * place + phase``: in phase 0 a path may still climb, in phase 1 it only descends.
+A step between switches has a direction: +1 up, 0 across one tier, -1 down; where switches have no
+tiers every step is a step down, and the phases say nothing. A step to or from a NIC counts as up.
 
-Links come as CSR: ``ptr`` by owner, and a table with a column per link. Its rows are `LINK`, the
-link's index, `FAR`, the dense number at its far end, and between switches `DIRECTION`.
-
-numba's cache watches one file at a time: whoever changes ``leave`` or ``onward`` must touch
-``_spray`` too, which calls them.
+Links come as CSR: ``ptr`` by the place that owns them, and a table with a column per link. Its rows
+are `LINK`, the link's index in the fabric, `FAR`, the place at its far end, and `DIRECTION`.
 """
 
 from __future__ import annotations
@@ -30,10 +27,8 @@ __all__ = [
     "distances",
     "hash_index",
     "inside",
-    "leave",
     "mix",
     "onward",
-    "source_port",
     "walk",
 ]
 
@@ -47,14 +42,12 @@ BY_DESTINATION = 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-_16, _27, _30, _31, _32 = (np.uint64(bits) for bits in (16, 27, 30, 31, 32))
+_27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
 _ROCE = np.uint64(4791 << 16 | 17)
-_FIRST_PORT = np.uint64(49152)
-_PORTS = np.uint64(16384)
 _ADDRESS = np.uint64(10 << 24)
 
 
-@jit()
+@jit
 def mix(value: Any) -> Any:
     """``hashing.mix``."""
     value = value + _GOLDEN
@@ -63,22 +56,16 @@ def mix(value: Any) -> Any:
     return value ^ (value >> _31)
 
 
-@jit()
-def source_port(queue_pair: Any, source: Any, destination: Any) -> Any:
-    """``hashing.roce_source_port`` of a queue pair between two NICs."""
-    return _FIRST_PORT + mix(queue_pair ^ mix((source << _32) | destination)) % _PORTS
-
-
-@jit()
+@jit
 def hash_index(state: Any, source: Any, destination: Any, port: Any, count: Any) -> Any:
     """``hashing.choose`` of the flow between two NICs, from a switch's hash state."""
-    value = mix(state ^ (_ADDRESS + source))
-    value = mix(value ^ (_ADDRESS + destination))
+    value = mix(state ^ (_ADDRESS + np.uint64(source)))
+    value = mix(value ^ (_ADDRESS + np.uint64(destination)))
     value = mix(value ^ ((port << _32) | _ROCE))
     return np.int64(((value >> _32) * np.uint64(count)) >> _32)
 
 
-@jit("void(i4[::1], i4[::1], i4[::1], i4[:, ::1], i4[::1], i2[:, :, ::1])", allocates=False)
+@jit
 def distances(
     target_ptr: Any, targets: Any, into_ptr: Any, into: Any, queue: Any, out: Any
 ) -> None:
@@ -115,112 +102,46 @@ def distances(
                     tail += 1
 
 
-@jit(internal=True, allocates=False)
-def leave(
-    nic: Any,
-    target: Any,
-    row: Any,
-    near: Any,
-    up_ptr: Any,
-    up: Any,
-    pair_ptr: Any,
-    pair: Any,
-    ahead: Any,
-) -> Any:
-    """Fill in the next hops of a NIC towards another and return their number.
-
-    ``ahead`` takes a link and the state behind it per column.
-    """
-    count = 0
-    for k in range(pair_ptr[nic], pair_ptr[nic + 1]):
-        if pair[FAR, k] == target:
-            ahead[0, count] = pair[LINK, k]
-            ahead[1, count] = HERE
-            count += 1
-    if count > 0 or row < 0:
-        return count
-    best = -1
-    for k in range(up_ptr[nic], up_ptr[nic + 1]):
-        hops = near[row, 0, up[FAR, k]]
-        if hops < 0 or (best >= 0 and hops > best):
-            continue
-        if hops != best:
-            best = hops
-            count = 0
-        ahead[0, count] = up[LINK, k]
-        ahead[1, count] = 2 * up[FAR, k]
-        count += 1
-    return count
-
-
-@jit(internal=True, allocates=False)
+@jit
 def onward(
-    state: Any,
-    target: Any,
-    row: Any,
-    near: Any,
-    hop_ptr: Any,
-    hop: Any,
-    down_ptr: Any,
-    down: Any,
-    ahead: Any,
+    state: Any, left: Any, goal: Any, row: Any, near: Any, ptr: Any, ways: Any, ahead: Any
 ) -> Any:
-    """Fill in the next hops of a switch towards a NIC and return their number."""
-    switch = state >> 1
-    phase = state & 1
-    left = near[row, phase, switch]
+    """Fill in the next hops of a place ``left`` hops before a NIC and return their number.
+
+    ``goal`` is the NIC's place; ``ahead`` takes a link and the state behind it per column.
+    """
+    place = state >> 1
     count = 0
-    if left == 0:
-        low = np.int64(down_ptr[switch])
-        end = np.int64(down_ptr[switch + 1])
-        high = end
-        while low < high:
-            middle = (low + high) >> 1
-            if down[FAR, middle] < target:
-                low = middle + 1
-            else:
-                high = middle
-        while low < end and down[FAR, low] == target:
-            ahead[0, count] = down[LINK, low]
-            ahead[1, count] = HERE
-            count += 1
-            low += 1
-        return count
-    for k in range(hop_ptr[switch], hop_ptr[switch + 1]):
-        direction = hop[DIRECTION, k]
-        if phase == 1 and direction >= 0:
-            continue
-        after = 0 if direction > 0 else 1
-        if near[row, after, hop[FAR, k]] == left - 1:
-            ahead[0, count] = hop[LINK, k]
-            ahead[1, count] = 2 * hop[FAR, k] + after
-            count += 1
+    for k in range(ptr[place], ptr[place + 1]):
+        far = ways[FAR, k]
+        if left == 1:
+            if far == goal:
+                ahead[0, count] = ways[LINK, k]
+                ahead[1, count] = HERE
+                count += 1
+        elif far < near.shape[2]:
+            direction = ways[DIRECTION, k]
+            after = 0 if direction > 0 else 1
+            if near[row, after, far] == left - 2 and ((state & 1) == 0 or direction < 0):
+                ahead[0, count] = ways[LINK, k]
+                ahead[1, count] = 2 * far + after
+                count += 1
     return count
 
 
-@jit(
-    "void(i8, i4[::1], i4[::1], i4[::1], i4[::1], u8[::1], i4[::1], i2[:, :, ::1],"
-    " i4[::1], i4[:, ::1], i4[::1], i4[:, ::1], i4[::1], i4[:, ::1], i4[::1], i4[:, ::1],"
-    " u8[::1], i8[::1], i4[::1], i4[::1], i4[::1], i4[:, ::1], i8[::1], i8[::1], i4[::1])",
-    allocates=False,
-)
+@jit
 def walk(
     policy: Any,
     source: Any,
     target: Any,
     first: Any,
     last: Any,
-    queue_pair: Any,
+    length: Any,
+    port: Any,
     row_of_nic: Any,
     near: Any,
-    up_ptr: Any,
-    up: Any,
-    pair_ptr: Any,
-    pair: Any,
-    hop_ptr: Any,
-    hop: Any,
-    down_ptr: Any,
-    down: Any,
+    way_ptr: Any,
+    ways: Any,
     state_hash: Any,
     position: Any,
     tier: Any,
@@ -234,47 +155,38 @@ def walk(
     """Write the links of each flow at ``links[ptr[i]:ptr[i + 1]]``.
 
     ``first`` and ``last`` number the stretches inside the hosts (-1: none); between them the flow
-    goes from NIC ``source`` to NIC ``target`` (-1: it stays inside). By destination, a path climbs
-    by the digits of the destination's position, lowest first, and comes down each tier by the
-    digit that brought it up there. ``ahead`` and ``digits`` (by tier) are working room.
+    crosses ``length`` links from NIC ``source`` to NIC ``target`` (-1: it stays inside). By
+    destination, a path climbs by the digits of the destination's position, lowest first, and comes
+    down each tier by the digit that brought it up there. ``ahead`` and ``digits`` (by tier) are
+    working room.
     """
-    switches = len(tier)
+    switches = near.shape[2]
     for i in range(len(source)):
-        at = np.int64(ptr[i])
+        at = ptr[i]
         if first[i] >= 0:
             for k in range(inside_ptr[first[i]], inside_ptr[first[i] + 1]):
                 links[at] = inside_link[k]
                 at += 1
         if source[i] >= 0:
-            nic = np.int64(source[i])
-            goal = np.int64(target[i])
-            row = np.int64(row_of_nic[goal])
-            word_from = np.uint64(nic)
-            word_to = np.uint64(goal)
-            port = source_port(queue_pair[i], word_from, word_to)
-            digit: Any = position[goal]
-            state: Any = np.int64(HERE)
-            starts = True
-            while starts or state != HERE:
-                if starts:
-                    count = leave(nic, goal, row, near, up_ptr, up, pair_ptr, pair, ahead)
-                    chooser = switches + nic
-                else:
-                    count = onward(state, goal, row, near, hop_ptr, hop, down_ptr, down, ahead)
-                    chooser = state >> 1
-                pick: Any = np.int64(0)
+            row = row_of_nic[target[i]]
+            digit = position[target[i]]
+            state = 2 * (switches + np.int64(source[i]))
+            for left in range(length[i], 0, -1):
+                count = onward(
+                    state, left, switches + target[i], row, near, way_ptr, ways, ahead
+                )  # fmt: skip
+                place = state >> 1
+                pick = np.int64(0)
                 if policy == BY_HASH:
                     if count > 1:
-                        pick = hash_index(state_hash[chooser], word_from, word_to, port, count)
-                elif starts:
+                        pick = hash_index(state_hash[place], source[i], target[i], port[i], count)
+                elif place >= switches:
                     pick = digit % count
                     digit = digit // count
-                    for above in range(len(digits)):
-                        digits[above] = digit
+                    for level in range(len(digits)):
+                        digits[level] = digit
                 else:
-                    level: Any = np.int64(tier[chooser])
-                    if level < 0:
-                        level = 0
+                    level = max(tier[place], 0)
                     if (state & 1) == 0:
                         digits[level] = digit
                     after = np.int64(ahead[1, 0])
@@ -282,24 +194,18 @@ def walk(
                         if (after & 1) == 0:
                             digit = digits[level] // count
                         else:
-                            level = np.int64(tier[after >> 1])
-                            if level < 0:
-                                level = 0
+                            level = max(tier[after >> 1], 0)
                     pick = digits[level] % count
                 links[at] = ahead[0, pick]
                 at += 1
                 state = np.int64(ahead[1, pick])
-                starts = False
         if last[i] >= 0:
             for k in range(inside_ptr[last[i]], inside_ptr[last[i] + 1]):
                 links[at] = inside_link[k]
                 at += 1
 
 
-@jit(
-    "void(i4[::1], i4[::1], i4[::1], i4[::1], i4[::1], b1[::1], i4[:, ::1], i4[::1], i4[:, ::1])",
-    allocates=False,
-)
+@jit
 def inside(
     source: Any,
     target: Any,

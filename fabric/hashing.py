@@ -29,6 +29,7 @@ __all__ = [
     "mix",
     "nic_address",
     "roce_source_port",
+    "source_ports",
     "switch_seed",
 ]
 
@@ -117,6 +118,22 @@ def roce_source_port(queue_pair: int, connection: int) -> int:
     derive it from the queue pair number and keep it among the dynamic ports.
     """
     return _FIRST_SOURCE_PORT + mix(queue_pair ^ mix(connection)) % _SOURCE_PORTS
+
+
+def source_ports(
+    queue_pair: NDArray[np.uint64], connection: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Return `roce_source_port` of many queue pairs at once, uint64 (n,)."""
+    mixed = _mix_words(queue_pair ^ _mix_words(connection))
+    return np.uint64(_FIRST_SOURCE_PORT) + mixed % np.uint64(_SOURCE_PORTS)
+
+
+def _mix_words(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    word = np.uint64
+    value = value + word(_GOLDEN)
+    value = (value ^ (value >> word(30))) * word(_FIRST)
+    value = (value ^ (value >> word(27))) * word(_SECOND)
+    return value ^ (value >> word(31))
 
 
 def hash_states(seed: int, count: int, *, polarised: bool = False) -> NDArray[np.uint64]:

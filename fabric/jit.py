@@ -1,69 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile a kernel with numba, cached on disk where that is possible."""
+"""Compile kernels with numba, and keep their machine code on disk.
+
+numba is slow to import, and its own cache needs it. So the machine code of a kernel that Python
+calls is kept here, and later processes load it through LLVM's linker alone (llvmlite): a warm run
+never imports numba. The code is found by its content (the kernel, all that it calls, the argument
+types, the processor, numba's version), so no change to a source can leave a stale one in use.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-import numba
+import os
+from functools import cached_property, update_wrapper
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["jit"]
+    from railweave.fabric._machine_code import NativeFunction
 
-Kernel = TypeVar("Kernel", bound="Callable[..., Any]")
+__all__ = ["Kernel", "jit"]
 
 
-def jit(
-    signature: str | list[str] | None = None,
-    *,
-    internal: bool = False,
-    allocates: bool = True,
-) -> Callable[[Kernel], Kernel]:
-    """Return a decorator that compiles a function in nopython mode.
+class Kernel:
+    """A compiled function of arrays and numbers.
 
-    Results must not depend on the machine, so floating point is never reordered (no fastmath).
-    Division by zero follows IEEE 754 instead of raising.
+    Its first call from Python fixes the types of its arguments; other types are an error later. It
+    makes no arrays and returns a number or None. Kernels call each other freely.
+    """
 
-    Parameters
-    ----------
-    signature
-        numba's type signature, such as ``"i8(i8[:])"``: compiled (or loaded from the cache) at
-        import. None: compiled at the first call.
-    internal
-        Only other kernels call the function, so it needs no entry from Python (saves compile time).
-    allocates
-        The function makes arrays. One that does not need not count references to those it is given.
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self._native: NativeFunction | None = None
 
-    Notes
-    -----
-    numba refuses to cache when neither the package's folder nor the user's cache folder can be
-    written; the function is then compiled anew in every process. ``NUMBA_DISABLE_JIT=1`` leaves
-    it a Python function.
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the machine code, which is loaded or compiled first where that is needed."""
+        native = self._native
+        if native is None:
+            from railweave.fabric._code_cache import native_function
+
+            native = self._native = native_function(self, arguments)
+        return native(arguments)
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """The function as numba's dispatcher."""
+        import numba
+
+        njit: Any = numba.njit
+        # Results must not depend on the machine, so floating point is never reordered (no
+        # fastmath). Division by zero follows IEEE 754. Kernels make no arrays, so they need not
+        # count references (_nrt), and nobody enters them through numba's own wrappers.
+        return njit(
+            error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
+        )(self.function)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba sees where another kernel names this one."""
+        import numba
+
+        return numba.typeof(self.dispatcher)
+
+
+def jit(function: Any = None, **_: Any) -> Any:
+    """Compile a function in numba's nopython mode at its first call from Python.
+
+    ``NUMBA_DISABLE_JIT=1`` leaves it a Python function. Where no cache folder can be written, it is
+    compiled anew in every process.
 
     Examples
     --------
-    >>> @jit("i8(i8)")
+    >>> @jit
     ... def double(value):
     ...     return 2 * value
     >>> int(double(21))
     42
     """
-    njit: Any = numba.njit
-    arguments = () if signature is None else (signature,)
-    options: dict[str, Any] = {"error_model": "numpy"}
-    if not allocates:
-        options["_nrt"] = False
-    options["no_cfunc_wrapper"] = True  # nothing calls them through C pointers
-    if internal:
-        options["no_cpython_wrapper"] = True
-
-    def compile_kernel(function: Kernel) -> Kernel:
-        try:
-            compiled = njit(*arguments, cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no place for a cache, or one that went away
-            compiled = njit(*arguments, **options)(function)
-        return cast("Kernel", compiled)
-
-    return compile_kernel
+    if function is None or isinstance(function, str):
+        return jit
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        return function
+    return Kernel(function)

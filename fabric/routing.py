@@ -35,7 +35,7 @@ from railweave.fabric._inside import Inside, Journeys, pair_name
 from railweave.fabric._tables import draw_tables
 from railweave.fabric.errors import InputError, UnreachableError, nearest_name
 from railweave.fabric.graph import DeviceKind
-from railweave.fabric.hashing import hash_states
+from railweave.fabric.hashing import hash_states, source_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,42 +164,28 @@ class Routing:
                 raise InputError(f"'{self.fabric.device_names[device]}' is not a switch")
         goal = int(dense[destination])
         self._ensure_rows(np.array([goal], _Int))
-        near = self._near[self._row_of_set[goal]]
-        if near[0, dense[switch]] <= 0:
+        row = int(self._row_of_set[goal])
+        left = int(self._near[row, 0, dense[switch]])
+        if left <= 0:
             return []
-        return [link for link, _ in self._onward(2 * int(dense[switch]), -1, near)]
+        return [link for link, _ in self._onward(2 * int(dense[switch]), left + 1, -1, row)]
 
-    def _onward(self, state: int, nic: int, near: NDArray[np.int16]) -> list[tuple[int, int]]:
+    def _onward(self, state: int, left: int, goal: int, row: int) -> list[tuple[int, int]]:
         """Return ``(link, state)`` of the next hops: the reference of ``_walk.onward``."""
-        tables = self._tables
-        switch, phase = state >> 1, state & 1
-        left = int(near[phase, switch])
-        if left == 0:
-            ptr, (links, to) = tables.down
-            span = range(ptr[switch], ptr[switch + 1])
-            return [(int(links[k]), _walk.HERE) for k in span if to[k] == nic]
-        ptr, (links, to, directions) = tables.hop
+        ptr, (links, to, directions) = self._tables.ways
+        switches = len(self._tables.tier)
+        place, phase = state >> 1, state & 1
         found = []
-        for k in range(ptr[switch], ptr[switch + 1]):
-            direction = directions[k]
-            after = 0 if direction > 0 else 1
-            if (phase == 0 or direction < 0) and near[after, to[k]] == left - 1:
-                found.append((int(links[k]), 2 * int(to[k]) + after))
+        for k in range(ptr[place], ptr[place + 1]):
+            if left == 1:
+                if to[k] == goal:
+                    found.append((int(links[k]), _walk.HERE))
+            elif to[k] < switches:
+                after = 0 if directions[k] > 0 else 1
+                nearer = self._near[row, after, to[k]] == left - 2
+                if nearer and (phase == 0 or directions[k] < 0):
+                    found.append((int(links[k]), 2 * int(to[k]) + after))
         return found
-
-    def _leave(self, nic: int, target: int, row: int) -> list[tuple[int, int]]:
-        """Return ``(link, state)`` of the next hops of a NIC: the reference of ``_walk.leave``."""
-        ptr, (links, to) = self._tables.pair
-        span = range(ptr[nic], ptr[nic + 1])
-        direct = [(int(links[k]), _walk.HERE) for k in span if to[k] == target]
-        if direct or row < 0:
-            return direct
-        ptr, (links, to) = self._tables.up
-        near = self._near[row, 0]
-        span = range(ptr[nic], ptr[nic + 1])
-        ways = [(int(near[to[k]]), int(links[k]), 2 * int(to[k])) for k in span]
-        best = min((hops for hops, _, _ in ways if hops >= 0), default=-1)
-        return [(link, state) for hops, link, state in ways if hops == best >= 0]
 
     # -- whole flows --------------------------------------------------------------------------
 
@@ -233,20 +219,21 @@ class Routing:
             i = int(np.argmax(between < 0))
             raise self._unreachable(int(src[i]), int(dst[i]))
         if self.policy == "spray":
-            return self._sprayed(trip, row_of_nic)
+            return self._sprayed(trip, between, row_of_nic)
         stretch = np.append(np.diff(trip.stretch_ptr), 0)  # [-1]: no stretch
         total = between + stretch[trip.first] + stretch[trip.last]
         ptr = np.concatenate(([0], np.cumsum(total)))
         if ptr[-1] >= 2**31:
             raise InputError(f"{len(src)} flows cross {ptr[-1]} links", expected="below 2**31")
         links = np.empty(ptr[-1], _Int)
+        connection = trip.source.astype(np.uint64) << np.uint64(32) | trip.target.astype(np.uint64)
         ahead = np.empty((2, tables.widest), _Int)
         digits = np.empty(max(int(tables.tier.max(initial=0)), 0) + 2, np.int64)
         by = _walk.BY_DESTINATION if self.policy == "rail" else _walk.BY_HASH
         with np.errstate(over="ignore"):  # hashes wrap; only uncompiled runs would say so
             _walk.walk(
-                by, trip.source, trip.target, trip.first, trip.last, pair, row_of_nic, self._near,
-                *tables.up, *tables.pair, *tables.hop, *tables.down,
+                by, trip.source, trip.target, trip.first, trip.last, between,
+                source_ports(pair, connection), row_of_nic, self._near, *tables.ways,
                 self._hash_states, tables.position, tables.tier,
                 trip.stretch_ptr, trip.stretch_links, ahead, digits, ptr, links,
             )  # fmt: skip
@@ -276,16 +263,14 @@ class Routing:
         out[crosses] = length
         return out
 
-    def _sprayed(self, trip: Journeys, row_of_nic: NDArray[np.int32]) -> PathSet:
-        from railweave.fabric._spray import spray
+    def _sprayed(
+        self, trip: Journeys, between: NDArray[np.int64], row_of_nic: NDArray[np.int32]
+    ) -> PathSet:
+        from railweave.fabric._spray import sprayed
 
-        tables = self._tables
-        ptr, links, share = spray(
-            trip.source, trip.target, trip.first, trip.last, row_of_nic, self._near,
-            *tables.up, *tables.pair, *tables.hop, *tables.down,
-            trip.stretch_ptr, trip.stretch_links, tables.widest, self.fabric.n_links,
-        )  # fmt: skip
-        return PathSet(ptr, links[: ptr[-1]].copy(), share[: ptr[-1]].copy())
+        return PathSet(
+            *sprayed(trip, between, row_of_nic, self._near, self._tables, self.fabric.n_links)
+        )
 
     def equal_cost_paths(self, src: int, dst: int) -> list[tuple[int, ...]]:
         """Return every path that the two devices (GPUs or NICs) may use, as link indices.
@@ -298,17 +283,20 @@ class Routing:
         if trip.source[0] < 0:
             return [head]
         nic, goal = int(trip.source[0]), int(trip.target[0])
-        row = int(self._rows(trip.target)[goal])
+        row_of_nic = self._rows(trip.target)
+        row, end = int(row_of_nic[goal]), len(self._tables.tier) + goal
+        length = int(self._lengths(trip, row_of_nic)[0])
 
-        def finish(hops: list[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
-            for link, state in hops:
-                if state == _walk.HERE:
+        def finish(state: int, left: int) -> Iterator[tuple[int, ...]]:
+            for link, after in self._onward(state, left, end, row):
+                if after == _walk.HERE:
                     yield (link,)
                     continue
-                for rest in finish(self._onward(state, goal, self._near[row])):
+                for rest in finish(after, left - 1):
                     yield (link, *rest)
 
-        found = [(*head, *middle, *tail) for middle in finish(self._leave(nic, goal, row))]
+        start = 2 * (len(self._tables.tier) + nic)
+        found = [(*head, *middle, *tail) for middle in finish(start, length)]
         if not found:
             raise self._unreachable(src, dst)
         return found

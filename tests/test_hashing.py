@@ -17,6 +17,7 @@ from railweave.fabric.hashing import (
     mix,
     nic_address,
     roce_source_port,
+    source_ports,
     switch_seed,
 )
 
@@ -68,9 +69,10 @@ def test_compiled_hash_agrees(seed, source, target, queue_pair, count):
     expected = choose(flow_hash(seed, nic_address(source), nic_address(target), port), count)
     with np.errstate(over="ignore"):
         u8 = np.uint64
-        compiled = int(_walk.source_port(u8(queue_pair), u8(source), u8(target)))
+        word = np.array([queue_pair], u8)
+        compiled = int(source_ports(word, np.array([connection], u8))[0])
         assert compiled == port
-        pick = _walk.hash_index(u8(mix(seed)), u8(source), u8(target), u8(port), count)
+        pick = _walk.hash_index(u8(mix(seed)), source, target, u8(port), count)
     assert int(pick) == expected
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels import and agree whatever becomes of numba's cache or of numba itself."""
+"""Kernels run and agree whatever becomes of the cache of machine code or of numba itself."""
 
 from __future__ import annotations
 
@@ -8,16 +8,39 @@ import subprocess
 import sys
 from pathlib import Path
 
-import railweave.fabric
+import numpy as np
+import pytest
+from numba.core.errors import TypingError
 
-KERNEL = """
+import railweave.fabric
+from railweave.fabric.errors import RailweaveError
 from railweave.fabric.jit import jit
 
-@jit("i8(i8)")
-def double(value):
-    return 2 * value
+KERNEL = """
+import sys
 
-print(double(21), type(double).__name__)
+import numpy as np
+
+from railweave.fabric.jit import jit
+
+FACTOR = 2
+
+@jit
+def times(value):
+    return FACTOR * value
+
+@jit
+def double_all(values, records, row):
+    for i in range(len(values)):
+        values[0, i] = times(values[0, i])
+        records[i].b += 0.5
+    row.a += 1
+    return values[0, 1]
+
+values = np.array([[1, 3], [2, 4]])
+records = np.zeros(2, [("a", "i8"), ("b", "f8")]).view(np.recarray)
+found = double_all(values, records, records[1])
+print(found, records.tolist(), "numba" in sys.modules)
 """
 
 ROUTES = """
@@ -55,18 +78,77 @@ def run(path: Path | str, **environment: str) -> str:
     return done.stdout
 
 
+RESULT = "6 [(0, 0.5), (1, 0.5)]"
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.rglob("*.o"))
+
+
+@pytest.fixture
+def script(tmp_path):
+    file = tmp_path / "kernel.py"
+    file.write_text(KERNEL)
+    return file
+
+
+def test_machine_code_is_kept_and_needs_no_numba(script, tmp_path):
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    assert run(script, **cache) == f"{RESULT} True\n"
+    assert len(kept(tmp_path / "cache")) == 1
+    assert run(script, **cache) == f"{RESULT} False\n"
+
+
+def test_a_constant_that_a_called_kernel_names_is_part_of_the_code(script, tmp_path):
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    run(script, **cache)
+    script.write_text(KERNEL.replace("FACTOR = 2", "FACTOR = 3"))
+    assert run(script, **cache) == f"{RESULT.replace('6', '9')} True\n"
+    assert len(kept(tmp_path / "cache")) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"no object file\n\x00\x01"])
+def test_damaged_machine_code_is_compiled_anew(script, tmp_path, damage):
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    run(script, **cache)
+    (file,) = (tmp_path / "cache").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage or whole[:-10])
+    assert run(script, **cache) == f"{RESULT} True\n"
+    assert file.read_bytes() == whole
+
+
 def test_kernel_without_any_place_for_a_cache(tmp_path):
-    """numba finds no locator for code that has no file, as where nothing can be written."""
+    """Neither beside the code, which has no file, nor in a home or cache folder."""
+    nowhere = tmp_path / "file"
+    nowhere.touch()
     script = tmp_path / "kernel.py"
     script.write_text(f"exec(compile({KERNEL!r}, '<nowhere>', 'exec'))")
-    assert run(script) == "42 CPUDispatcher\n"
+    for _ in range(2):
+        assert run(script, XDG_CACHE_HOME=str(nowhere), HOME=str(nowhere)) == f"{RESULT} True\n"
 
 
-def test_kernel_leaves_a_cache_behind(tmp_path):
-    script = tmp_path / "kernel.py"
-    script.write_text(KERNEL)
-    assert run(script, NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "42 CPUDispatcher\n"
-    assert list((tmp_path / "cache").rglob("*.nbi"))
+def test_kernel_keeps_to_its_first_types():
+    @jit
+    def first(values):
+        return values[0]
+
+    assert first(np.array([7])) == 7
+    with pytest.raises(TypeError, match=r"argument 0 is .*float64.*, compiled for .*int64"):
+        first(np.array([7.5]))
+    with pytest.raises(RailweaveError, match="contiguous"):
+        first(np.arange(10)[::2])
+    with pytest.raises(TypeError, match="1 arguments expected, 2 given"):
+        first(np.array([7]), 1)
+
+
+def test_kernel_that_makes_an_array_is_refused():
+    @jit
+    def makes(count):
+        return len(np.zeros(count))
+
+    with pytest.raises(TypingError, match="Only accept returning of array"):
+        makes(3)
 
 
 def test_routes_are_the_same_without_compilation(tmp_path):

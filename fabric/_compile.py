@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn a kernel into machine code with numba; nothing else imports numba."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any, Final
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.np import numpy_support
+
+from railweave.fabric._machine_code import Code
+from railweave.fabric.errors import RailweaveError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from railweave.fabric.jit import Kernel
+
+__all__ = ["compile_kernel"]
+
+_RETURNS: Final = {
+    types.int64: "int64", types.uint64: "uint64", types.float64: "float64", types.none: "none",
+}  # fmt: skip
+_FROM_LIBRARIES: Final = frozenset({"memcpy", "memmove", "memset"})
+"""Functions that machine code may call: those of C's library, which every process has."""
+
+
+def _type_of(argument: Any) -> Any:
+    if isinstance(argument, np.ndarray):
+        return types.Array(numpy_support.from_dtype(argument.dtype), argument.ndim, "C")
+    if isinstance(argument, np.void | np.uint64):
+        return numba.typeof(argument)
+    return types.float64 if isinstance(argument, float | np.floating) else types.int64
+
+
+def compile_kernel(kernel: Kernel, arguments: Sequence[Any]) -> Code:
+    """Return the machine code of a kernel for the types of some arguments.
+
+    Raises
+    ------
+    RailweaveError
+        The kernel makes arrays or needs something else of numba's run time, or it returns neither
+        a number nor None.
+    """
+    dispatcher = kernel.dispatcher
+    signature = tuple(_type_of(argument) for argument in arguments)
+    collecting = gc.isenabled()
+    gc.disable()  # compiling makes millions of objects, few of which are garbage
+    try:
+        dispatcher.compile(signature)
+    finally:
+        if collecting:
+            gc.enable()
+    result = dispatcher.overloads[signature]
+    returns = _RETURNS.get(result.signature.return_type)
+    if returns is None:
+        raise RailweaveError(
+            f"kernel '{kernel.function.__qualname__}' returns {result.signature.return_type}"
+        )
+    _, _, (code, _) = result.library.serialize_using_object_code()
+    for function in result.library._final_module.functions:
+        name = function.name
+        if function.is_declaration and not (name.startswith("llvm.") or name in _FROM_LIBRARIES):
+            raise RailweaveError(
+                f"kernel '{kernel.function.__qualname__}' calls '{name}', which only numba has"
+            )
+    return Code(symbol=result.fndesc.llvm_func_name, returns=returns, machine_code=bytes(code))
