@@ -322,7 +322,8 @@ def test_inside_a_dgx():
         *("h0/gpu6", "h0/pcie6", "h0/nic6", "leaf0.r6"),
     ]
     tiers = Counter(tier for tier in fabric.link_tier[::2])
-    assert tiers == {"nvlink": 8, "pcie": 16, "host-leaf": 8, "leaf-spine": 8}
+    # 8 GPUs and 8 NICs on their PCIe switches, those on two CPU roots, and the socket link
+    assert tiers == {"nvlink": 8, "pcie": 16 + 8 + 1, "host-leaf": 8, "leaf-spine": 8}
 
 
 def test_tor_local_keeps_a_host_on_one_leaf():
