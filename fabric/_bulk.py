@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fabric under construction is collected in, and copies of a host in that form."""
+"""What a fabric under construction is collected in, and copies of a small one in that form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.graph import Fabric
 
-__all__ = ["HostCopies", "Table", "copy_host"]
+__all__ = ["Copies", "Table", "copy_fabric"]
 
 
 class Table:
@@ -61,8 +61,8 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HostCopies:
-    """Copies of a host as rows for the tables of a `FabricBuilder`.
+class Copies:
+    """Copies of a fabric as rows for the tables of a `FabricBuilder`.
 
     Parameters
     ----------
@@ -83,13 +83,15 @@ class HostCopies:
     free_ports: NDArray[np.int64]
 
 
-def copy_host(like: Fabric, count: int, *, first_device: int, first_host: int) -> HostCopies:
-    """Return ``count`` copies of the one host of a fabric, numbered on from what there is."""
+def copy_fabric(like: Fabric, count: int, *, first_device: int, first_host: int) -> Copies:
+    """Return ``count`` copies of a fabric, numbered on from what there is."""
     size = like.n_devices
     first = first_device + size * np.arange(count)
     parts = np.stack([like.kind, like.host, like.index, like.tier, like.group, like.rail], axis=1)
     devices = np.tile(parts.astype(np.int64), (count, 1))
-    devices[:, 1] = np.repeat(first_host + np.arange(count), size)
+    inside = devices[:, 1] >= 0
+    host = first_host + len(like.host_names) * np.arange(count)
+    devices[inside, 1] += np.repeat(host, size)[inside]
     links = np.stack(
         [
             *(like.link_src, like.link_dst, like.link_src_port, like.link_dst_port),
@@ -101,7 +103,7 @@ def copy_host(like: Fabric, count: int, *, first_device: int, first_host: int) -
     cables[:, :2] += np.repeat(first, like.n_links // 2)[:, None]
     free = np.zeros(size, np.int64)
     np.maximum.at(free, like.link_src, like.link_src_port + 1)
-    return HostCopies(
+    return Copies(
         numbers=(first[:, None] + np.arange(size)).astype(np.int32),
         devices=devices,
         cables=cables,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric._bulk import Table, copy_host
+from railweave.fabric._bulk import Table, copy_fabric
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.kinds import DeviceKind, LinkModel
 
@@ -373,17 +373,25 @@ class FabricBuilder:
             for used in np.unique(device).tolist():
                 self._next_port[used] = max(self._next_port[used], int(free[used]))
 
-    def add_hosts(
-        self, names: Sequence[str], like: Fabric, *, group: ArrayLike = -1
+    def add_copies(
+        self,
+        like: Fabric,
+        names: Sequence[str],
+        *,
+        hosts: Sequence[str] | None = None,
+        group: ArrayLike = -1,
     ) -> NDArray[np.int32]:
-        """Add copies of a host and all that is in it.
+        """Add copies of a small fabric, such as one host or one rack.
 
         Parameters
         ----------
-        names
-            Names of the copies.
         like
-            A fabric that holds the host to copy and nothing else.
+            What to copy. The names of its devices start with that of their host, or, outside
+            hosts, with its own.
+        names
+            Name of each copy.
+        hosts
+            Names of all hosts, copy by copy (default: ``names``, where each copy is a host).
         group
             (copies,) or one for all: group of the devices of each copy.
 
@@ -391,19 +399,29 @@ class FabricBuilder:
         -------
         int32, shape (copies, devices): the dense index of each device of ``like`` in each copy.
         """
-        copies = copy_host(
-            like, len(names), first_device=len(self._names), first_host=len(self._hosts)
+        count, hosts = len(names), names if hosts is None else hosts
+        copies = copy_fabric(
+            like, count, first_device=len(self._names), first_host=len(self._hosts)
         )
-        copies.devices[:, 4] = np.repeat(np.broadcast_to(group, len(names)), like.n_devices)
-        self._hosts.extend(names)
-        tails = [name.removeprefix(like.host_names[0]) for name in like.device_names]
-        self._names.extend(name + tail for name in names for tail in tails)
-        self._models.extend(like.model * len(names))
+        copies.devices[:, 4] = np.repeat(np.broadcast_to(group, count), like.n_devices)
+        inside = like.host.tolist()
+        heads = [like.name if host < 0 else like.host_names[host] for host in inside]
+        tails = [
+            name.removeprefix(head) for name, head in zip(like.device_names, heads, strict=True)
+        ]
+        each = len(like.host_names)
+        for i, name in enumerate(names):
+            self._names.extend(
+                (name if host < 0 else hosts[i * each + host]) + tail
+                for host, tail in zip(inside, tails, strict=True)
+            )
+        self._hosts.extend(hosts)
+        self._models.extend(like.model * count)
         self._devices.extend(copies.devices)
         self._affine.extend(copies.affine.tolist())
         self._next_port.extend(copies.free_ports.tolist())
         self._cables.extend(copies.cables)
-        self._cable_tiers.extend(like.link_tier[::2] * len(names))
+        self._cable_tiers.extend(like.link_tier[::2] * count)
         return copies.numbers
 
     def finish(self, **meta: Any) -> Fabric:

@@ -34,7 +34,8 @@ BAD = [
     (RAIL, '"1:1"', '"0:1"', 10, "spine.oversubscription", "has a zero"),
     (RAIL, '"1:1"', '"1:1", count: 3', 10, "spine.count", "one of 1, 2, 4, 8, 16, 32"),
     (RAIL, "rail-optimized\n", "rail-optimised\n", 5, "kind", "did you mean 'rail-optimized'?"),
-    (RAIL, "kind: rail-optimized\n", "", None, "kind", "custom | fat-tree | rail-optimized"),
+    (RAIL, "kind: rail-optimized\n", "", None, "kind",
+     "custom | fat-tree | leaf-spine | multi-plane | nvl-domain | rail-only | rail-optimized"),
     (RAIL, "schema: 1\n", "", None, "schema", "schema: 1"),
     (RAIL, "schema: 1\n", "schema: 2\n", 3, "schema", "expected 1"),
     (RAIL, "name: h100-rail-1su\n", "", None, "name", "it is missing"),
@@ -175,7 +176,7 @@ def test_inline_topologies_are_located_in_their_document():
 
 def test_schema_names_every_kind():
     schema = topology_json_schema()
-    assert len(schema["oneOf"]) == 3
+    assert len(schema["oneOf"]) == 7
     for reference in schema["oneOf"]:
         assert reference["$ref"].removeprefix("#/$defs/") in schema["$defs"]
     links = schema["$defs"]["LinksSpec"]["properties"]

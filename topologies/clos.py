@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The upper tiers of a folded Clos: how many switches, and which cable goes where.
+"""The upper tiers of a folded Clos: how many switches, and how many cables between which.
 
 Leaves stand in pods. Every leaf of a pod reaches every spine of its pod by the same number of
 cables. With a core, the spines of a pod fall into planes: spine j of every pod reaches the cores
@@ -16,16 +16,12 @@ from typing import TYPE_CHECKING
 
 from railweave.fabric.devices import SwitchModel, switch_model
 from railweave.fabric.errors import InputError
-from railweave.fabric.graph import DeviceKind
 from railweave.topologies.budgets import check_budget, shortage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from railweave.fabric.graph import FabricBuilder
     from railweave.topologies.spec import LinkSpec, ResolvedLink, UpperSpec
 
-__all__ = ["ClosPlan", "Tier", "plan_clos", "uplinks", "wire_clos"]
+__all__ = ["ClosPlan", "Tier", "plan_clos", "uplinks"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,83 +207,3 @@ def _with_core(plan: ClosPlan, core: Tier) -> ClosPlan:
             )
     lacking = shortage(core.switch, ports) if core.switch is not None else None
     raise InputError(f"each core {lacking}", field="core.switch")
-
-
-def wire_clos(
-    build: FabricBuilder,
-    plan: ClosPlan,
-    *,
-    leaves: Sequence[Sequence[int]],
-    first_uplink: int,
-    spine: Tier,
-    core: Tier | None = None,
-) -> None:
-    """Add the spines and cores of a plan and their cables.
-
-    Parameters
-    ----------
-    build
-        The fabric under construction; its leaves are there.
-    plan
-        The numbers.
-    leaves
-        Device indices of the leaves of each pod.
-    first_uplink
-        Port of a leaf's first uplink; uplink j goes to spine j modulo the pod's spines.
-    spine, core
-        The tiers the plan was made for.
-    """
-    spines = [
-        [
-            _add_switch(
-                build, "spine", pod * plan.spines + j, 2, spine, pod if core is not None else -1
-            )
-            for j in range(plan.spines)
-        ]
-        for pod in range(plan.pods)
-    ]
-    cores = [
-        _add_switch(build, "core", c, 3, core, -1) for c in range(plan.cores) if core is not None
-    ]
-    for pod, members in enumerate(leaves):
-        for place, leaf in enumerate(members):
-            for uplink in range(plan.leaf_up):
-                cable, j = divmod(uplink, plan.spines)
-                build.add_cable(
-                    leaf,
-                    spines[pod][j],
-                    rate_bps=spine.link.rate_bps,
-                    delay_ps=spine.link.delay_ps,
-                    model=spine.link.model,
-                    tier="leaf-spine",
-                    a_port=first_uplink + uplink,
-                    b_port=place * plan.leaf_spine + cable,
-                )
-    if core is None:
-        return
-    per_plane = plan.cores // plan.planes
-    sharing = plan.spines // plan.planes
-    for pod, members in enumerate(spines):
-        for j, device in enumerate(members):
-            row, plane = divmod(j, plan.planes)
-            for uplink in range(plan.spine_up):
-                cable, number = divmod(uplink, per_plane)
-                build.add_cable(
-                    device,
-                    cores[plane * per_plane + number],
-                    rate_bps=core.link.rate_bps,
-                    delay_ps=core.link.delay_ps,
-                    model=core.link.model,
-                    tier="spine-core",
-                    a_port=plan.spine_down + uplink,
-                    b_port=(pod * sharing + row) * plan.spine_core + cable,
-                )
-
-
-def _add_switch(
-    build: FabricBuilder, word: str, number: int, level: int, tier: Tier | None, pod: int
-) -> int:
-    model = tier.switch.name if tier is not None and tier.switch is not None else ""
-    return build.add_device(
-        f"{word}{number}", DeviceKind.SWITCH, index=number, tier=level, group=pod, model=model
-    )

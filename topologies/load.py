@@ -125,7 +125,7 @@ def build_topology(spec: TopologySpec, *, network: NetworkModel | None = None) -
     InputError
         A switch cannot carry its ports, numbers that do not go together, or a fabric in pieces.
     """
-    from railweave.topologies.checks import pieces
+    from railweave.topologies.reach import pieces
 
     phy_ps = phy_latency_ps(spec.network, network)
     try:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from railweave.fabric.devices import HostModel, host_model, switch_model
+from railweave.fabric.devices import host_model, nic_model, rack_model, switch_model
 from railweave.fabric.errors import InputError
 from railweave.fabric.fields import Delay, FileModel, Length, Rate, Ratio, fault
 from railweave.fabric.graph import LinkModel
@@ -30,16 +30,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Count",
+    "HostLinkSpec",
     "HostName",
+    "Hosts",
     "HostsSpec",
     "LeafSpec",
     "LinkSpec",
     "LinksSpec",
+    "MachinesSpec",
+    "NicName",
+    "RackName",
+    "Racks",
+    "RacksSpec",
     "ResolvedLink",
     "SwitchName",
     "TopologyModel",
     "TopologySpec",
     "UpperSpec",
+    "one_or_list",
     "topology",
 ]
 
@@ -59,6 +67,8 @@ def _known(find: Callable[[str], object]) -> Callable[[str], str]:
 
 
 HostName = Annotated[str, AfterValidator(_known(host_model))]
+RackName = Annotated[str, AfterValidator(_known(rack_model))]
+NicName = Annotated[str, AfterValidator(_known(nic_model))]
 SwitchName = Annotated[str, AfterValidator(_known(switch_model))]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 LinkModelName = Literal["roce-lossless", "roce-lossy", "trimming", "infiniband"]
@@ -106,19 +116,65 @@ class LinkSpec(CableSpec):
     )
 
 
+class HostLinkSpec(CableSpec):
+    """The cables of the hosts."""
+
+    count: Count | None = Field(
+        None, description="Cables of each NIC to each of its leaves (default: all its ports)"
+    )
+
+
 class LinksSpec(FileModel):
     """The cables of a tiered fabric."""
 
-    host_leaf: CableSpec = Field(alias="host-leaf")
+    host_leaf: HostLinkSpec = Field(alias="host-leaf")
     leaf_spine: LinkSpec | None = Field(None, alias="leaf-spine")
     spine_core: LinkSpec | None = Field(None, alias="spine-core")
 
 
-class HostsSpec(FileModel):
-    """How many hosts, of which model."""
+class MachinesSpec(FileModel):
+    """How many machines, and how they differ from their catalogue entry and from each other."""
 
     count: Count
+    nic: NicName | None = Field(None, description="NICs in place of those of the model")
+    rate: Annotated[Rate, Field(ge=1)] | None = Field(
+        None, description="Rate of each of their cables (default: links.host-leaf.rate)"
+    )
+    spare: Count | None = Field(
+        None, description="Places left free after these: leaves keep the ports (default: none)"
+    )
+
+
+class HostsSpec(MachinesSpec):
+    """How many hosts, of which model."""
+
     model: HostName
+
+
+class RacksSpec(MachinesSpec):
+    """How many racks, of which model; all GPUs of a rack are one NVLink domain."""
+
+    model: RackName
+
+
+def one_or_list(value: object) -> str:
+    """Return which form of an entry a file uses: ``one`` or ``list``."""
+    return "list" if isinstance(value, list | tuple) else "one"
+
+
+Hosts = Annotated[
+    Annotated[HostsSpec, Tag("one")]
+    | Annotated[tuple[HostsSpec, ...], Tag("list"), Field(min_length=1, strict=False)],
+    Discriminator(one_or_list),
+]
+"""Hosts of one model, or a list of such entries: their order is that of the hosts."""
+
+Racks = Annotated[
+    Annotated[RacksSpec, Tag("one")]
+    | Annotated[tuple[RacksSpec, ...], Tag("list"), Field(min_length=1, strict=False)],
+    Discriminator(one_or_list),
+]
+"""Racks of one model, or a list of such entries."""
 
 
 class LeafSpec(FileModel):
@@ -135,7 +191,8 @@ class UpperSpec(FileModel):
         Fraction(1), description="Bandwidth from below to bandwidth up, of the tier below this"
     )
     count: Count | None = Field(
-        None, description="Switches in this tier (default: the fewest whose ports suffice)"
+        None,
+        description="Switches in this tier, per plane (default: the fewest whose ports suffice)",
     )
 
 
@@ -217,8 +274,3 @@ class TopologySpec:
 def _keys(dotted: str | None) -> tuple[Key, ...]:
     keys = dotted.split(".") if dotted else []
     return tuple(int(key) if key.isdigit() else key for key in keys)
-
-
-def nics_of(host: HostModel) -> int:
-    """Return how many NICs of a host a tiered fabric cables: a bare host has one."""
-    return 1 if host.nics is None else host.nics

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from railweave.topologies.reach import joined_labels
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -106,17 +108,21 @@ def _even_flow(fabric: Fabric, half: int) -> int:
     leaves = np.flatnonzero(fabric.tier == 1)
     leaf_up = _capacity(fabric, _in_tier(fabric, "leaf-spine"))[leaves]
     flow, surplus = _match(first[leaves] - second[leaves], leaf_up, first[leaves], second[leaves])
-    spine_up = _capacity(fabric, _in_tier(fabric, "spine-core"))
-    if not (fabric.tier == 3).any():
-        return flow + min(int(surplus[surplus > 0].sum()), int(-surplus[surplus < 0].sum()))
-    pods = int(fabric.group[leaves].max()) + 1
-    ups, out, into = (np.zeros(pods, np.int64) for _ in range(3))
+    # Pods are the leaves that spines join, sections those that spines and cores join.
+    below = fabric.link_up & fabric.link_network & (fabric.host[fabric.link_src] < 0)
+    below &= fabric.host[fabric.link_dst] < 0
+    to_core = np.maximum(fabric.tier[fabric.link_src], fabric.tier[fabric.link_dst]) == 3
+    pod, section = joined_labels(fabric, below & ~to_core), joined_labels(fabric, below)
+    ups, out, into = (np.zeros(fabric.n_devices, np.int64) for _ in range(3))
     spines = np.flatnonzero(fabric.tier == 2)
-    np.add.at(ups, fabric.group[spines], spine_up[spines])
-    np.add.at(out, fabric.group[leaves], np.maximum(surplus, 0))
-    np.add.at(into, fabric.group[leaves], np.maximum(-surplus, 0))
+    np.add.at(ups, pod[spines], _capacity(fabric, _in_tier(fabric, "spine-core"))[spines])
+    np.add.at(out, pod[leaves], np.maximum(surplus, 0))
+    np.add.at(into, pod[leaves], np.maximum(-surplus, 0))
     inside, left = _match(out - into, ups, out, into)
-    return flow + inside + min(int(left[left > 0].sum()), int(-left[left < 0].sum()))
+    out, into = (np.zeros(fabric.n_devices, np.int64) for _ in range(2))
+    np.add.at(out, section, np.maximum(left, 0))  # a pod's label is one of its leaves
+    np.add.at(into, section, np.maximum(-left, 0))
+    return flow + inside + int(np.minimum(out, into).sum())
 
 
 def _match(
