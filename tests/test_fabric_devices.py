@@ -5,7 +5,8 @@ from importlib import resources
 import pytest
 import yaml
 
-from railweave.fabric.catalogue import CLASSES, catalogue_names
+from railweave.fabric.cables import cable_model, cables_for
+from railweave.fabric.catalogue import CLASSES, Footprint, Price, catalogue_names
 from railweave.fabric.devices import (
     gpu_model,
     host_model,
@@ -25,6 +26,7 @@ LOOK_UP = {
     "switches": switch_model,
     "hosts": host_model,
     "racks": rack_model,
+    "cables": cable_model,
 }
 
 
@@ -52,7 +54,9 @@ def test_every_number_is_sourced(section):
     sources = yaml.safe_load(CATALOGUE.joinpath("sources.yaml").read_text("utf-8"))["sources"]
     seen = 0
     for name, entry in raw(section).items():
-        for path, item in numbers({k: v for k, v in entry.items() if k != "aliases"}):
+        for path, item in numbers(
+            {k: v for k, v in entry.items() if k not in ("aliases", "title")}
+        ):
             assert isinstance(item, dict), f"{name} {path} has no source: {item}"
             assert set(item) == {"value", "source", "class"}, (name, path)
             assert item["source"] in sources, (name, path)
@@ -142,6 +146,59 @@ def test_switches():
     assert switch_model("tomahawk5").port_mode_bps(100 * 10**9) == 200 * 10**9
     assert switch_model("tomahawk5").port_mode_bps(1600 * 10**9) is None
     assert switch_model("tomahawk5").buffer_bytes == 165_660_324
+
+
+def test_power_size_and_price():
+    assert switch_model("spectrum-4").footprint == Footprint(
+        power_mw=940_000, rack_units=2, price=Price(cents=6_721_300, currency="USD")
+    )
+    assert host_model("dgx-b200").footprint.max_power_mw == 14_300_000
+    assert nic_model("connectx-5").footprint == Footprint()
+    priced = [
+        entry["price"] for section in LOOK_UP for entry in raw(section).values() if "price" in entry
+    ]
+    assert len(priced) > 20
+    assert {price["class"] for price in priced} == {"assumed"}
+
+
+def test_cables_by_length():
+    """Copper, then multimode, then single mode, as the length grows."""
+
+    def media(metres):
+        return [cable.medium for cable in cables_for(400 * 10**9, metres * 1000)]
+
+    assert media(2)[0] == media(5)[0] == media(7)[0] == "copper"
+    assert media(8)[0] == media(50)[0] == "multimode"
+    assert set(media(51)) == set(media(10_000)) == {"single-mode"}
+    assert media(10_001) == []
+    twin = cable_model("2xsr4-800g")
+    assert (twin.link_bps, twin.pieces, cable_model("dac-800g").pieces) == (400 * 10**9, 2, 1)
+    for name in catalogue_names("cables"):
+        cable = cable_model(name)
+        typical, most = cable.footprint.power_mw, cable.footprint.max_power_mw
+        assert typical is None or most is None or typical <= most
+
+
+@pytest.mark.parametrize(
+    ("name", "ports", "rate"),
+    [
+        ("connectx-6", 1, 200),
+        ("connectx-6-2x200g", 2, 200),
+        ("CX7", 1, 400),
+        ("connectx-7-2x200g", 2, 200),
+        ("connectx-8", 1, 800),
+        ("connectx-8-2x400g", 2, 400),
+    ],
+)
+def test_nics(name, ports, rate):
+    nic = nic_model(name)
+    assert (nic.ports, nic.rate_bps) == (ports, rate * 10**9)
+
+
+@pytest.mark.parametrize("name", catalogue_names("switches"))
+def test_ports_of_a_switch_do_not_exceed_its_capacity(name):
+    switch = switch_model(name)
+    assert max(rate * ports for rate, ports in switch.ports.items()) == switch.capacity_bps
 
 
 def test_unknown_names_give_the_nearest():
