@@ -148,6 +148,12 @@ class Fabric:
         return passes
 
     @cached_property
+    def link_used(self) -> NDArray[np.bool_]:
+        """Bool (m,): whether flows may cross the link: all but those of an idle CPU root."""
+        idle = (self.kind == DeviceKind.CPU) & ~self.forwards
+        return np.asarray(~(idle[self.link_src] | idle[self.link_dst]))
+
+    @cached_property
     def device_index(self) -> Mapping[str, int]:
         """Device name -> dense index."""
         return {name: i for i, name in enumerate(self.device_names)}

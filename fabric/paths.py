@@ -32,8 +32,8 @@ def limiting_links(fabric: Fabric, payload_share: NDArray[np.float64]) -> NDArra
     At a NIC or PCIe switch with exactly two cables whatever enters by one leaves by the other, so
     of the two links in series only the narrower can limit. Leaving the wider out of the rate
     computation changes no rate. At a NIC only its host side is left out: flows may start and end
-    there. Links of network switches are all kept, as their rates may change during a run. Cables to
-    a CPU root that passes nothing on (`Fabric.forwards`) do not count: no flow crosses them.
+    there. Links of network switches are all kept, as their rates may change during a run. Cables
+    that no flow crosses (`Fabric.link_used`) do not count.
 
     Parameters
     ----------
@@ -42,8 +42,7 @@ def limiting_links(fabric: Fabric, payload_share: NDArray[np.float64]) -> NDArra
     """
     m = fabric.n_links
     need = fabric.link_rate_bps / payload_share  # wire bit/s that would fill the link
-    idle = (fabric.kind == DeviceKind.CPU) & ~fabric.forwards
-    used = ~(idle[fabric.link_src] | idle[fabric.link_dst])
+    used = fabric.link_used
     degree = np.bincount(fabric.link_src[used], minlength=fabric.n_devices)
     transit = np.isin(fabric.kind, (DeviceKind.NIC, DeviceKind.PCIE_SWITCH)) & (degree == 2)
     limiting = np.ones(m, np.bool_)

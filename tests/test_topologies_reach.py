@@ -32,13 +32,28 @@ LAB = {
         [Fault(node="spine0")],
         [Fault(node=f"spine{j}") for j in range(3)],
         [Fault(node="h1/pcie6"), Fault(node="h2/nvs0")],
+        # a GPU without NVLink and NIC: its PCIe switch and CPU root pass nothing on
+        [Fault(node="h2/nvs0"), Fault(node="h2/nic4")],
         # rail 0 climbs to spine 0 only, rail 1 to spine 1 only: nothing joins them
         [Fault(link=f"leaf0.r0:{3 + j}-spine{j}:0") for j in (1, 2)]
         + [Fault(link=f"leaf0.r1:{3 + j}-spine{j}:1") for j in (0, 2)],
     ],
 )
 def test_the_check_agrees_with_routing(faults):
-    fabric = apply_faults(build_topology(load_topology(LAB)), faults)
+    agree(apply_faults(build_topology(load_topology(LAB)), faults))
+
+
+@pytest.mark.parametrize("model", ["l40s-8", "rtx-pro-6000-8", "t4-8"])
+@pytest.mark.parametrize("faults", [[], ["h1/nic0"], ["h1/cpu1"], ["h1/nic0", "h1/cpu1"]])
+def test_the_check_agrees_with_routing_in_hosts_without_nvlink(model, faults):
+    rate = "100Gbps" if model == "t4-8" else "200Gbps"
+    links = {tier: cable | {"rate": rate} for tier, cable in LAB["links"].items()}
+    lab = LAB | {"hosts": {"count": 2, "model": model}, "spine": {"switch": "spectrum-4"}}
+    fabric = build_topology(load_topology(lab | {"links": links}))
+    agree(apply_faults(fabric, [Fault(node=node) for node in faults]))
+
+
+def agree(fabric):
     routing, refused = Routing(fabric), []
     for a, b in itertools.permutations(fabric.gpus.tolist(), 2):
         ends = (np.array([end], np.int32) for end in (a, b))

@@ -113,7 +113,8 @@ class _Classes:
 
 def _classes(fabric: Fabric) -> _Classes:
     gpus = fabric.gpus
-    inside = joined_labels(fabric, fabric.link_up & (fabric.link_model == LinkModel.PCIE))
+    pcie = fabric.link_used & (fabric.link_model == LinkModel.PCIE)
+    inside = joined_labels(fabric, fabric.link_up & pcie)
     nic = fabric.gpu_nic[gpus]
     usable = (nic >= 0) & (inside[gpus] == inside[nic])
     reach, place = _nic_reach(fabric)
