@@ -80,8 +80,8 @@ def _reachability(fabric: Fabric) -> Iterator[Finding]:
         yield Finding(
             level="info",
             rule="rails-apart",
-            message=f"{by_design} ordered pairs of GPUs are on rails that nothing joins, {named[0]} and "
-            f"{named[1]} first: their bytes must be passed on over NVLink",
+            message=f"{by_design} ordered pairs of GPUs are on rails that nothing joins, "
+            f"{named[0]} and {named[1]} first: their bytes must be passed on over NVLink",
         )
     if missing > by_design:
         first = next(
