@@ -108,6 +108,8 @@ class Engine(ABC):
 
     name: str
     capabilities: Capabilities
+    burst_bytes: int = 0
+    """What a link may carry beyond its rate x time: the bucket of a real shaper, else nothing."""
 
     def __init__(self, env: FabricEnvironment, fabric: Fabric) -> None:
         self.env = env

@@ -319,7 +319,7 @@ def run_bound_ps(
 def check_bounds(engine: Engine, table: LinkTable, *, sim_time_ps: int, bound_ps: int) -> None:
     """Raise `PhysicsError` if a run ended before its bound or a link carried more than it can."""
     engine.check_bound("the run", took_ps=sim_time_ps, bound_ps=bound_ps)
-    carried = 8.0 * (table.wire_bytes + table.ack_bytes - _ROUNDED_BYTES)
+    carried = 8.0 * (table.wire_bytes + table.ack_bytes - _ROUNDED_BYTES - engine.burst_bytes)
     over = np.flatnonzero(
         carried > table.fabric.link_rate_bps * (table.span_ps / PS_PER_S) * (1 + 1e-6)
     )

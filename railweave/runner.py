@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ from railweave.scenario import Scenario, load_scenario, scenario_sha256
 from railweave.workloads.workload import Findings, WorkloadContext, locating, relocated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from types import FrameType
 
     from railweave.fabric.document import Key
@@ -38,7 +39,15 @@ if TYPE_CHECKING:
     from railweave.result import Status
     from railweave.scenario import ScenarioSource
 
-__all__ = ["Progress", "prepare", "run_scenario"]
+__all__ = [
+    "Progress",
+    "Stage",
+    "StageMaker",
+    "faulted_fabric",
+    "prepare",
+    "run_scenario",
+    "set_stage",
+]
 
 _STEPS_BETWEEN_REPORTS: Final = 256
 _WAITERS_SHOWN: Final = 12
@@ -94,24 +103,27 @@ class PreparedRun:
     ends: Mapping[str, Any]
 
 
-def prepare(scenario: Scenario) -> PreparedRun:
-    """Build the fabric and the engine of a scenario, and start its workloads at time 0.
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What workloads run over: the fabric after its faults, its routes, and an engine on them."""
 
-    Raises
-    ------
-    InputError
-        The fabric, a fault or a workload cannot be as the scenario says.
-    """
+    fabric: Fabric
+    routing: Routing
+    engine: Engine
+
+
+StageMaker = Callable[[FabricEnvironment, Scenario], Stage]
+"""Makes the stage of a scenario on a clock, where it is not one of the scenario's own engines."""
+
+
+def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
+    """Build the fabric of a scenario, apply its faults, and make its engine."""
     from railweave.fabric.engines import make_engine
     from railweave.fabric.routing import Routing
-    from railweave.topologies.load import build_topology
 
-    model, document = scenario.model, scenario.document
-    fabric = build_topology(scenario.topology, network=model.network)
-    if model.faults:
-        fabric = _broken(fabric, scenario)
+    model = scenario.model
+    fabric = faulted_fabric(scenario)
     routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
-    env, findings = _RunEnvironment(), Findings()
     engine = make_engine(
         model.engine,
         env,
@@ -121,6 +133,29 @@ def prepare(scenario: Scenario) -> PreparedRun:
         qps=model.routing.qps,
         qp_mode=model.routing.qp_mode,
     )
+    return Stage(fabric=fabric, routing=routing, engine=engine)
+
+
+def faulted_fabric(scenario: Scenario) -> Fabric:
+    """Build the fabric of a scenario, after its faults."""
+    from railweave.topologies.load import build_topology
+
+    fabric = build_topology(scenario.topology, network=scenario.model.network)
+    return _broken(fabric, scenario) if scenario.model.faults else fabric
+
+
+def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun:
+    """Build the fabric and the engine of a scenario, and start its workloads at time 0.
+
+    Raises
+    ------
+    InputError
+        The fabric, a fault or a workload cannot be as the scenario says.
+    """
+    model, document = scenario.model, scenario.document
+    env, findings = _RunEnvironment(), Findings()
+    built = stage(env, scenario)
+    fabric, routing, engine = built.fabric, built.routing, built.engine
     if not engine.capabilities.contention:
         findings.warn(
             f"the {engine.name} engine lets no flow slow another: "
@@ -186,6 +221,7 @@ def run_scenario(
     *,
     overrides: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    stage: StageMaker = set_stage,
 ) -> Result:
     """Run a scenario and return its result.
 
@@ -200,6 +236,8 @@ def run_scenario(
         Dotted key -> value, as in the file: ``{"seed": 2, "routing.qps": 4}``.
     progress
         Called now and then with how far the run is.
+    stage
+        Makes what the workloads run over; default: what the scenario says.
 
     Raises
     ------
@@ -211,7 +249,7 @@ def run_scenario(
     scenario = (
         source if isinstance(source, Scenario) else load_scenario(source, overrides=overrides)
     )
-    run = prepare(scenario)
+    run = prepare(scenario, stage=stage)
     status: Status = "completed"
     error: RailweaveError | None = None
     try:
