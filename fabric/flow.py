@@ -30,6 +30,10 @@ class Flow:
         Link indices to follow instead of the routing policy's choice, or None.
     tag
         A word for accounting (``kv``, ``pp``, ...).
+    priority
+        802.1p priority 0 to 7, or None for the network's own; only packets heed it.
+    ack_path
+        Link indices that acknowledgements follow, or None: back along the cables of the data.
     """
 
     id: str
@@ -41,6 +45,8 @@ class Flow:
     qps: int | None = None
     path: tuple[int, ...] | None = None
     tag: str = ""
+    priority: int | None = None
+    ack_path: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet engine under the engine seam: flows and schedules become messages of queue pairs."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from railweave.fabric.engine import Capabilities, LinkCounters
+from railweave.fabric.errors import InputError, RailweaveError, StalledError
+from railweave.fabric.jobs import Job, JobEngine
+from railweave.fabric.packet import layout as lay
+from railweave.fabric.packet.deadlock import deadlock_cycle
+from railweave.fabric.packet.settings import PacketSettings
+from railweave.fabric.packet.state import PacketState
+from railweave.fabric.packet.telemetry import network_totals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from railweave.fabric.flow import Flow
+
+__all__ = ["PacketEngine"]
+
+_LOOKS = 8  # ended queue pairs looked at for one that may be used anew
+
+
+class PacketEngine(JobEngine):
+    """Every frame of every flow, through port queues, shared buffers, pauses, marks and losses.
+
+    Parameters
+    ----------
+    packet
+        Settings beyond frame sizes.
+    buffers
+        int64 (switches,): bytes of each network switch's buffer; None: the default for all.
+    trace_rows
+        Keep the first events of the run, for tests.
+    """
+
+    name = "packet"
+    capabilities = Capabilities(contention=True, packets=True, set_link=False)
+
+    def __init__(
+        self,
+        *args: Any,
+        packet: PacketSettings | None = None,
+        buffers: NDArray[np.int64] | None = None,
+        trace_rows: int = 0,
+        tracing: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.packet = packet or PacketSettings()
+        self._buffers = buffers
+        self._trace = trace_rows, tracing
+        self._priorities: set[int] = set()
+        self._state: PacketState | None = None
+        self._lanes = np.empty(0, np.int32)  # queue pair of schedules by path, NONE: none yet
+        self._jobs: dict[int, Job] = {}  # by group
+        self._pairs: dict[int, list[int]] = {}  # queue pairs of flows, by group
+        self.pairs_of_record: dict[int, list[int]] = {}
+        self._unused: deque[int] = deque()  # queue pairs of ended flows
+        self._blocks: dict[tuple[int, int], list[int]] = {}  # groups of ended work, by size
+        self._closing: list[tuple[int, tuple[int, int]]] = []
+        self._made = 0
+        self._ended: list[int] = []
+        self.cycle: list[tuple[int, int]] = []  # (link, priority) of a deadlock
+
+    @property
+    def state(self) -> PacketState:
+        """The simulation; made when it is first needed."""
+        if self._state is None:
+            rows, tracing = self._trace
+            self._state = PacketState(
+                self.fabric, self.settings, self.packet, buffers=self._buffers,
+                priorities=sorted(self._priorities), trace_rows=rows, tracing=tracing,
+            )  # fmt: skip
+        return self._state
+
+    # ------------------------------------------------------------------ starting
+    def prepare(self, flows: Iterable[Flow]) -> None:
+        """Route flows that are to be sent later, and note their priorities."""
+        flows = list(flows)
+        self._priorities.update(flow.priority for flow in flows if flow.priority is not None)
+        super().prepare(flows)
+
+    def send(self, flow: Flow) -> Any:
+        """Start a flow now."""
+        if flow.weight != 1.0:
+            raise InputError(
+                f"flow '{flow.id}' has weight {flow.weight:g}, which packets do not heed",
+                expected="no weight, or the fluid engine",
+            )
+        if flow.priority is not None and self._state is None:
+            self._priorities.add(flow.priority)
+        return super().send(flow)
+
+    def _begin(self, job: Job) -> None:
+        state = self.state
+        path = job.bound.path
+        if job.flow is None:
+            qp = self._lanes_of(path)
+            pairs: list[int] = []
+        else:
+            qp = np.full(len(path), lay.NONE, np.int32)
+            parts = np.flatnonzero(path >= 0)
+            pairs = [self._pair(int(path[i]), job.flow, len(parts)) for i in parts]
+            qp[parts] = pairs
+            self.pairs_of_record[job.record] = pairs
+        group = self._write(job, qp)
+        self._pairs[group] = pairs
+        state.begin(group, job.bound.roots, at_ps=int(self.env.now))
+
+    def _write(self, job: Job, qp: NDArray[np.int32]) -> int:
+        self._reap()
+        size = job.bound.n_nodes, len(job.bound.schedule.succ)
+        free = self._blocks.get(size)
+        group = self.state.write(job.bound, qp, free.pop() if free else None)
+        self._jobs[group] = job
+        return group
+
+    def _links(self, path: int) -> list[int]:
+        """Links of a path, which must not be spread over several."""
+        span = slice(int(self.table.ptr[path]), int(self.table.ptr[path + 1]))
+        if (self.table.share[span] != 1.0).any():
+            raise InputError(
+                "spraying packets is not in this version", field="routing.policy",
+                expected="ecmp | ecmp-polarised | rail",
+            )  # fmt: skip
+        return [int(link) for link in self.table.link[span]]
+
+    def _lanes_of(self, path: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Queue pairs of a schedule's nodes: one per path, kept for the run."""
+        if len(self._lanes) < len(self.table):
+            more = np.full(2 * len(self.table), lay.NONE, np.int32)
+            more[: len(self._lanes)] = self._lanes
+            self._lanes = more
+        for number in np.unique(path[path >= 0]):
+            if self._lanes[number] < 0:
+                self._lanes[number] = self.state.add_qp(self._links(number), flow=self._made)
+                self._made += 1
+        return np.where(path >= 0, self._lanes[path], lay.NONE).astype(np.int32)
+
+    def _pair(self, path: int, flow: Flow, parts: int) -> int:
+        """Make a queue pair for a flow, or use one anew of which nothing is under way."""
+        into = None
+        for _ in range(min(_LOOKS, len(self._unused))):
+            number = self._unused.popleft()
+            if self._quiet(number):
+                into = number
+                break
+            self._unused.append(number)
+        cap = None if flow.cap_bps is None else max(1, flow.cap_bps // parts)
+        self._made += 1
+        return self.state.add_qp(
+            self._links(path), None if flow.ack_path is None else list(flow.ack_path),
+            flow=self._made - 1, priority=flow.priority, cap_bps=cap, into=into,
+        )  # fmt: skip
+
+    def _quiet(self, number: int) -> bool:
+        """Whether no packet, timer or event of a queue pair is under way."""
+        qp, rate = self.state.qps[number], self.state.rates[number]
+        return bool(
+            qp.inflight == 0
+            and qp.una_node < 0
+            and qp.node < 0
+            and qp.rto_on == 0
+            and rate.armed == 0
+            and rate.cut_armed == 0
+        )
+
+    # ------------------------------------------------------------------ changing
+    def cancel(self, flow: Flow) -> None:
+        """Stop a flow; what is on its way still arrives, and its event fails."""
+        for group, job in self._jobs.items():
+            if job.flow is flow:
+                self.state.groups[group].left = -1
+                for number in self._pairs[group]:
+                    qp = self.state.qps[number]
+                    qp.node = qp.una_node = lay.NONE
+                    qp.left = 0
+                del self._jobs[group]
+                job.event.fail(RailweaveError(f"flow '{flow.id}' was cancelled"))
+                return
+        raise InputError(f"flow '{flow.id}' is not under way")
+
+    def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
+        """Refuse: links do not change during a packet run of this version."""
+        raise InputError("links cannot change during a packet run in this version")
+
+    # ------------------------------------------------------------------ time
+    @property
+    def busy(self) -> bool:
+        """Whether anything has started that has not ended."""
+        return bool(self._jobs)
+
+    def advance(self, limit_ps: int | None) -> int | None:
+        """Run to the first completions at or before ``limit_ps``."""
+        state = self.state
+        while True:
+            code = state.advance(lay.FOREVER - 1 if limit_ps is None else limit_ps)
+            if code == lay.COMPLETED:
+                self._ended = state.ended()
+                return state.now_ps
+            if code == lay.PAUSED:
+                self._ended = []
+                return state.now_ps
+            if code == lay.SUSPECT:
+                self.cycle = deadlock_cycle(state)
+                if self.cycle:
+                    raise StalledError(self._deadlocked())
+                continue
+            if code == lay.FAILED:
+                self._fail(int(state.run.failed_qp))
+                state.run.failed_qp = lay.NONE
+                self._ended = []
+                return state.now_ps
+            return None
+
+    def _deadlocked(self) -> str:
+        names = " -> ".join(
+            f"{self.fabric.link_name(link)} (priority {priority})" for link, priority in self.cycle
+        )
+        return (
+            f"deadlock at {self.state.now_ps} ps: these paused links wait for each other in a "
+            f"circle: {names}"
+        )
+
+    def _fail(self, number: int) -> None:
+        """Let the work of a queue pair that gave up fail."""
+        owner = int(self.state.nodes[self.state.qps[number].una_node].group)
+        job = self._jobs.pop(owner)
+        self.state.groups[owner].left = -1
+        what = f"flow '{job.flow.id}'" if job.flow is not None else f"collective '{job.tag}'"
+        links = self.state.hops.link[int(self.state.qps[number].path) :]
+        first, name = int(links[0]), self.fabric.device_names
+        job.event.fail(
+            RailweaveError(
+                f"a queue pair of {what} from {name[self.fabric.link_src[first]]} gave up after "
+                f"{self.packet.retries} retries without an acknowledgement"
+            )
+        )
+
+    def deliver(self) -> None:
+        """Fire the events of the completions that `advance` reached."""
+        groups, self._ended = self._ended, []
+        for group in groups:
+            job = self._jobs.pop(group)
+            pairs = self._pairs.pop(group)
+            job.runs_left -= 1
+            self._closing.append((group, (job.bound.n_nodes, len(job.bound.schedule.succ))))
+            if job.runs_left:
+                again = self._write(job, self._lanes_of(job.bound.path))
+                self._pairs[again] = pairs
+                self.state.begin(again, job.bound.roots, at_ps=self.state.now_ps)
+                continue
+            self._unused.extend(pairs)
+            self._finish(job, end_ps=self.state.now_ps)
+
+    def _reap(self) -> None:
+        """Free the rows of ended work that no sender needs any more."""
+        left = []
+        for group, size in self._closing:
+            if self.state.groups[group].open == 0:
+                self._blocks.setdefault(size, []).append(group)
+            else:
+                left.append((group, size))
+        self._closing = left
+
+    # ------------------------------------------------------------------ looking
+    def counters(self) -> LinkCounters:
+        """Return what each link has carried up to now; frames on the wire count in part."""
+        ports = self.state.ports
+        wire, other = ports.data_bytes.copy(), ports.control_bytes.copy()
+        ahead = np.maximum(ports.busy - int(self.env.now), 0)
+        unsent = np.ceil(ahead * (ports.rate / 8e12)).astype(np.int64)
+        from_data = np.minimum(unsent, wire)
+        wire -= from_data
+        other -= np.minimum(unsent - from_data, other)
+        return LinkCounters(wire_bytes=wire, ack_bytes=other)
+
+    def network(self) -> dict[str, Any]:
+        """Return what the network did, in totals: pauses, marks, drops."""
+        return network_totals(self)
+
+    def waiting(self) -> list[str]:
+        """Say what has started and cannot end."""
+        if self.cycle:
+            return [self._deadlocked()]
+        lines = []
+        for job in self._jobs.values():
+            if job.flow is not None:
+                names = self.fabric.device_names
+                ends = f"{names[job.flow.src]} -> {names[job.flow.dst]}"
+                lines.append(f"flow '{job.flow.id}' ({ends}) waits for packets that do not move")
+            else:
+                lines.append(f"collective '{job.tag}' waits for packets that do not move")
+        return lines

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sending ends of queue pairs, compiled: messages become packets, at their rate and in turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from railweave.fabric.jit import jit
+from railweave.fabric.packet.events import push
+from railweave.fabric.packet.layout import (
+    ACK_REQUEST,
+    CC_NONE,
+    CLASS_BITS,
+    CLASS_SHIFT,
+    FIRST,
+    KIND_SHIFT,
+    LAST,
+    NONE,
+    PACE,
+    QP_BLOCKED,
+    QP_IDLE,
+    QP_PACED,
+    QP_READY,
+    RESENT,
+    RTO,
+    SACKED,
+    SELECTIVE,
+    SEND,
+    TIMER,
+    TRUST,
+)
+from railweave.fabric.packet.rates import count_bytes, gap_ps, reset
+
+__all__ = ["after_emit", "emit", "post", "resume", "start_rto", "take_packet", "wake"]
+
+
+@jit
+def take_packet(runs: Any, packets: Any) -> Any:
+    """Take an unused packet row; the event loop sees to it that there is one."""
+    number = np.int64(runs[0].pk_free)
+    runs[0].pk_free = packets[number].next
+    runs[0].pk_left -= 1
+    return number
+
+
+@jit
+def _hole(qp: Any, bits: Any) -> Any:
+    """Return the next packet that a selective repeat owes, or NONE; moves past those arrived."""
+    if qp.recover < 0:
+        return np.int64(NONE)
+    qp.scan = max(qp.scan, qp.una)
+    while qp.scan < qp.sacked:
+        if bits[qp.bits + (qp.scan & (qp.window - 1))] & SACKED == 0:
+            return qp.scan
+        qp.scan += 1
+    return np.int64(NONE)
+
+
+@jit
+def _may_send(qp: Any, bits: Any) -> Any:
+    """Tell whether a queue pair has a packet that it may send: 1, or why not."""
+    if qp.mode >= SELECTIVE and _hole(qp, bits) >= 0:
+        return 1
+    if qp.node < 0:
+        return 0
+    if qp.cap_packets > 0 and qp.psn - qp.una >= qp.cap_packets:
+        return -1
+    return 1
+
+
+@jit
+def start_rto(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, pair: Any) -> None:
+    """Let the retransmission timer run anew; one event at most is on its way."""
+    run = runs[0]
+    qp = qps[pair]
+    if run.rto_ps == 0:
+        return
+    wait = run.rto_ps
+    if qp.mode == SELECTIVE and qp.high - qp.una < 3:
+        wait = run.rto_low_ps
+    qp.rto_at = run.now + wait
+    if qp.rto_on == 0:
+        qp.rto_on = 1
+        key = (TIMER << CLASS_SHIFT) | (RTO << KIND_SHIFT) | pair
+        push(runs, ev, wheel, far, qp.rto_at, key, 0)
+
+
+@jit
+def emit(
+    runs: Any, ev: Any, wheel: Any, far: Any, packets: Any, qps: Any, rates: Any, nodes: Any,
+    bits: Any, pair: Any,
+) -> Any:  # fmt: skip
+    """Make the next packet of a queue pair and return its number."""
+    run = runs[0]
+    qp = qps[pair]
+    psn = np.int64(qp.psn)
+    node = np.int64(qp.node)
+    resent = False
+    if qp.mode >= SELECTIVE:
+        owed = _hole(qp, bits)
+        if owed >= 0:
+            resent = True
+            psn = np.int64(owed)
+            qp.scan += 1
+            node = np.int64(qp.una_node)
+            while psn >= nodes[node].psn + nodes[node].packets:
+                node = np.int64(nodes[node].next)
+    message = nodes[node]
+    index = psn - message.psn
+    flags = np.int64(qp.bare | (qp.klass << CLASS_BITS))
+    payload = run.mtu
+    if index == message.packets - 1:
+        payload = message.payload - index * run.mtu
+        flags |= LAST
+    if qp.pad > 1:
+        payload = (payload + 3) // 4 * 4
+    wire = payload + qp.overhead
+    if index == 0:
+        wire += qp.first
+        flags |= FIRST
+    if qp.every > 0:
+        qp.since_ack += 1
+        if qp.since_ack >= qp.every or flags & LAST or resent:
+            flags |= ACK_REQUEST
+            qp.since_ack = 0
+    if resent or psn < qp.high:
+        flags |= RESENT
+        qp.resent += wire
+    if not resent:
+        qp.psn = psn + 1
+        qp.left -= 1
+        if qp.left == 0:
+            qp.node = message.next
+            if qp.node >= 0:
+                qp.left = nodes[qp.node].packets
+            elif qp.mode == TRUST:
+                qp.tail = NONE  # its row may be used anew once the message has arrived
+        qp.high = max(qp.high, qp.psn)
+    number = take_packet(runs, packets)
+    packet = packets[number]
+    packet.qp = pair
+    packet.psn = psn
+    packet.at = qp.path
+    packet.wire = wire
+    packet.node = node
+    packet.ingress = NONE
+    packet.flag = flags
+    packet.again = (qp.tx - psn) & 65535
+    qp.tx += 1
+    qp.sent += wire
+    qp.began = run.now
+    qp.wire = wire
+    if qp.mode != TRUST:
+        if qp.rto_on == 0 or qp.una == psn:
+            start_rto(runs, ev, wheel, far, qps, pair)
+    if run.fold == 0:
+        qp.inflight += 1
+    if run.cc != CC_NONE:
+        count_bytes(runs, ev, wheel, far, qps, rates, pair, wire)
+    if qp.rate > 0.0:
+        qp.free = run.now + gap_ps(wire, qp.rate)
+    return number
+
+
+@jit
+def wake(ports: Any, egress: Any, qps: Any, classes: Any, pair: Any) -> None:
+    """Put a queue pair at the end of its port's ready list."""
+    qp = qps[pair]
+    qp.state = QP_READY
+    qp.next = NONE
+    row = egress[qp.queue]
+    if row.ready < 0:
+        row.ready = pair
+        ports[qp.queue // classes].mask |= 1 << qp.klass
+    else:
+        qps[row.ready_tail].next = pair
+    row.ready_tail = pair
+
+
+@jit
+def after_emit(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, bits: Any,
+    pair: Any, end: Any,
+) -> None:  # fmt: skip
+    """See what a queue pair does next when its frame ends: wait its turn, its time, or for more."""
+    run = runs[0]
+    qp = qps[pair]
+    more = _may_send(qp, bits)
+    if more <= 0:
+        qp.state = QP_IDLE if more == 0 else QP_BLOCKED
+    elif qp.free <= end:
+        wake(ports, egress, qps, run.classes, pair)
+    else:
+        qp.state = QP_PACED
+        qp.armed = qp.free
+        key = (SEND << CLASS_SHIFT) | (PACE << KIND_SHIFT) | pair
+        push(runs, ev, wheel, far, qp.free, key, 0)
+
+
+@jit
+def resume(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, bits: Any,
+    pair: Any,
+) -> Any:  # fmt: skip
+    """Let a queue pair that waited for something send again; return its port, or NONE."""
+    run = runs[0]
+    qp = qps[pair]
+    if qp.state != QP_IDLE and qp.state != QP_BLOCKED:
+        return np.int64(NONE)
+    after_emit(runs, ev, wheel, far, ports, egress, qps, bits, pair, run.now)
+    if qp.state == QP_READY:
+        return np.int64(qp.queue // run.classes)
+    return np.int64(NONE)
+
+
+@jit
+def post(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, rates: Any,
+    nodes: Any, bits: Any, number: Any,
+) -> Any:  # fmt: skip
+    """Give a message to its queue pair; return the port to try, or NONE."""
+    run = runs[0]
+    node = nodes[number]
+    pair = np.int64(node.qp)
+    qp = qps[pair]
+    node.next = NONE
+    node.state = 1
+    node.got = 0
+    node.psn = qp.posted
+    qp.posted += node.packets
+    if run.cc != CC_NONE and rates[pair].on == 1 and qp.node < 0:
+        if run.now - qp.began > run.idle_ps:
+            reset(qp, rates[pair])
+            qp.free = 0
+    if qp.una_node < 0 and qp.mode != TRUST:
+        qp.una_node = number
+    if qp.tail >= 0:
+        nodes[qp.tail].next = number
+    qp.tail = number
+    if qp.node < 0:
+        qp.node = number
+        qp.left = node.packets
+    return resume(runs, ev, wheel, far, ports, egress, qps, bits, pair)

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet engine's event loop, compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from railweave.fabric._walk import mix
+from railweave.fabric.jit import jit
+from railweave.fabric.packet.buffers import admit, give_back, refresh
+from railweave.fabric.packet.events import pull, push
+from railweave.fabric.packet.hosts import post, wake
+from railweave.fabric.packet.layout import (
+    ARRIVE,
+    CHECK,
+    CLASS_BITS,
+    CLASS_SHIFT,
+    COMPLETED,
+    CONTROL,
+    CREDIT,
+    DECREASE,
+    DONE,
+    EFFECTIVE,
+    ENTITY_MASK,
+    EXPIRY,
+    FAILED,
+    FOREVER,
+    HEAD,
+    HEADER_BYTES,
+    IDLE,
+    KIND_SHIFT,
+    NEED_EVENTS,
+    NEED_PACKETS,
+    NONE,
+    PAUSED,
+    POST,
+    QP_PACED,
+    RATE,
+    REACHED,
+    REFRESH,
+    RTO,
+    SEND,
+    SUSPECT,
+    TX_END,
+)
+from railweave.fabric.packet.ports import enqueue, free_packet, mark, start
+from railweave.fabric.packet.rates import cut_tick, rate_tick
+from railweave.fabric.packet.receive import receive, timeout
+
+__all__ = ["advance"]
+
+_BURST = 1 << 20  # events between two moments for Python
+_SPARE_PACKETS = 8
+_KINDS = (1 << KIND_SHIFT) - 1
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+
+
+@jit
+def _note(run: Any, trace: Any, packets: Any, qps: Any, time: Any, key: Any, arg: Any) -> None:
+    """Add an event to the digest of all, and to the trace while there is room."""
+    what = arg
+    if key >> CLASS_SHIFT == ARRIVE:
+        packet = packets[arg]
+        what = (qps[packet.qp].flow << 34) ^ (np.int64(packet.psn) << 14) ^ packet.flag
+    if run.traced < len(trace):
+        trace[run.traced, 0] = time
+        trace[run.traced, 1] = key
+        trace[run.traced, 2] = what
+        run.traced += 1
+    word = np.uint64(time) ^ (np.uint64(key) * _PRIME) ^ mix(np.uint64(what & 0x7FFFFFFFFFFF))
+    run.digest = mix(run.digest ^ word)
+
+
+@jit
+def _begin(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, number: Any) -> None:
+    """Schedule what a node whose predecessors have ended does first."""
+    node = nodes[number]
+    at = runs[0].now + node.delay
+    if node.qp >= 0:
+        at += qps[node.qp].latency
+        key = (SEND << CLASS_SHIFT) | (POST << KIND_SHIFT) | number
+    else:
+        key = (DONE << CLASS_SHIFT) | number
+    push(runs, ev, wheel, far, at, key, 0)
+
+
+@jit
+def _complete(runs: Any, nodes: Any, groups: Any, succ: Any, ready: Any, number: Any) -> None:
+    """End a node: count it off its successors and its group."""
+    run = runs[0]
+    node = nodes[number]
+    group = groups[node.group]
+    if group.left <= 0:  # cancelled
+        return
+    for i in range(node.succ, node.succ + node.n_succ):
+        after = np.int64(group.first + succ[i])
+        nodes[after].deps -= 1
+        if nodes[after].deps == 0:
+            ready[run.ready] = after
+            run.ready += 1
+    group.left -= 1
+    if group.left == 0:
+        groups[run.done].done = node.group
+        run.done += 1
+
+
+@jit
+def _effective(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, entity: Any, arg: Any
+) -> Any:
+    """Let a pause, its end or a credit take effect; return the port to try, or NONE."""
+    run = runs[0]
+    kind = entity >> KIND_SHIFT
+    link = (entity & _KINDS) >> 4
+    klass = entity & 15
+    port = ports[link]
+    row = egress[link * run.classes + klass]
+    bit = 1 << klass
+    if kind == CREDIT:
+        row.credit += arg
+        if port.blocked & bit and row.credit >= port.need:
+            port.blocked &= ~bit
+            return link
+        return np.int64(NONE)
+    if kind == EXPIRY:
+        row.expiry = 0
+        if port.blocked & bit == 0:
+            return np.int64(NONE)
+        if row.until > run.now:
+            row.expiry = 1
+            push(runs, ev, wheel, far, row.until, (EFFECTIVE << CLASS_SHIFT) | entity, 0)
+            return np.int64(NONE)
+    elif arg > 0:
+        row.pauses += 1
+        if port.blocked & bit == 0:
+            port.blocked |= bit
+            row.since = run.now
+            run.blocked += 1
+        if run.pfc_expiry == 1:
+            row.until = run.now + arg * port.quantum
+            if row.expiry == 0:
+                row.expiry = 1
+                key = (EFFECTIVE << CLASS_SHIFT) | (EXPIRY << KIND_SHIFT) | (link << 4) | klass
+                push(runs, ev, wheel, far, row.until, key, 0)
+        if run.check_ps > 0 and run.checking == 0:
+            run.checking = 1
+            push(runs, ev, wheel, far, run.now + run.check_ps, CHECK << CLASS_SHIFT, 0)
+        return np.int64(NONE)
+    if port.blocked & bit:
+        port.blocked &= ~bit
+        row.paused += run.now - row.since
+        run.blocked -= 1
+    return link
+
+
+@jit
+def _check(runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any) -> Any:
+    """Look for paused queues that have packets and sent none since the last look."""
+    run = runs[0]
+    run.checking = 0
+    if run.blocked == 0:
+        return 0
+    found = 0
+    for link in range(len(ports)):
+        if ports[link].blocked == 0:
+            continue
+        for klass in range(run.classes):
+            row = egress[link * run.classes + klass]
+            if (ports[link].blocked >> klass) & 1:
+                if row.frames == row.seen and run.now - row.since >= run.check_ps and row.head >= 0:
+                    found = 1
+                row.seen = row.frames
+    run.checking = 1
+    push(runs, ev, wheel, far, run.now + run.check_ps, CHECK << CLASS_SHIFT, 0)
+    return found
+
+
+@jit
+def advance(
+    runs: Any, ev: Any, wheel: Any, far: Any, near: Any, ports: Any, egress: Any, ingress: Any,
+    switches: Any, swports: Any, packets: Any, qps: Any, rates: Any, nodes: Any, groups: Any,
+    succ: Any, hops: Any, bits: Any, ready: Any, trace: Any, spare: Any, limit: Any,
+) -> Any:  # fmt: skip
+    """Process events up to ``limit``; stop after an instant in which groups ended.
+
+    ``spare`` is how many events one step may add at most.
+    """
+    run = runs[0]
+    burst = 0
+    while True:
+        if run.ev_left < spare or len(far) - run.far < spare:
+            return NEED_EVENTS
+        if run.pk_left < _SPARE_PACKETS:
+            return NEED_PACKETS
+        if run.ready > 0:
+            run.ready -= 1
+            _begin(runs, ev, wheel, far, qps, nodes, np.int64(ready[run.ready]))
+            continue
+        if run.done > 0:
+            if pull(runs, ev, wheel, far, near, run.now) == 0:
+                return COMPLETED
+        elif pull(runs, ev, wheel, far, near, limit) == 0:
+            if run.far == 0 and run.in_wheel == 0 and run.at >= run.count:
+                return IDLE
+            return REACHED
+        now = run.ev_time
+        run.now = now
+        run.events += 1
+        key = run.ev_key
+        arg = run.ev_arg
+        kind = key >> CLASS_SHIFT
+        entity = key & ENTITY_MASK
+        run.tie = FOREVER
+        if run.tracing == 1:
+            _note(run, trace, packets, qps, now, key, arg)
+        kick = np.int64(NONE)
+        if kind == ARRIVE:
+            link = entity >> 4
+            packet = packets[arg]
+            onward = np.int64(hops[packet.at + 1].link)
+            if onward < 0:
+                kick = receive(
+                    runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups, bits,
+                    arg,
+                )  # fmt: skip
+                free_packet(runs, packets, arg)
+            else:
+                klass = np.int64(packet.flag >> CLASS_BITS)
+                port = ports[onward]
+                if port.svc_queue >= 0 and port.svc_end <= now:
+                    give_back(runs, ev, wheel, far, ports, egress, ingress, switches, onward)
+                queue = link * run.classes + klass
+                out = onward * run.classes + klass
+                taken = 1
+                if entity & 15 == HEAD and (
+                    port.busy > now or port.mask != 0 or (port.blocked >> klass) & 1
+                ):
+                    # No cutting through: taken up again when it is there as a whole.
+                    rest = max(packet.wire - HEADER_BYTES, 0)
+                    at = now + rest * ports[link].tau
+                    push(runs, ev, wheel, far, at, (ARRIVE << CLASS_SHIFT) | (link << 4), arg)
+                    taken = 2
+                elif port.switch >= 0:
+                    size = np.int64(packet.wire) - run.gap
+                    if run.enqueue_marks == 1 and packet.flag & CONTROL == 0:
+                        row = egress[out]
+                        if row.bytes > row.kmin:
+                            mark(ports, row, onward, qps[packet.qp].flow, packet, row.bytes)
+                    taken = admit(
+                        runs, ev, wheel, far, ports, egress, ingress, switches, swports,
+                        queue, out, size,
+                    )  # fmt: skip
+                if taken == 1:
+                    packet.at += 1
+                    packet.ingress = queue
+                    enqueue(ports, egress, packets, onward, klass, out, arg)
+                    kick = onward
+                elif taken == 0:
+                    run.drops_buffer += 1
+                    if run.fold == 0 or packet.flag & CONTROL:
+                        qps[packet.qp].inflight -= 1
+                    free_packet(runs, packets, arg)
+        elif kind == TX_END:
+            ports[entity].pending = 0
+            run.tie = entity
+            kick = entity
+        elif kind == EFFECTIVE:
+            kick = _effective(runs, ev, wheel, far, ports, egress, entity, arg)
+        elif kind == SEND:
+            number = entity & _KINDS
+            if entity >> KIND_SHIFT == POST:
+                kick = post(
+                    runs, ev, wheel, far, ports, egress, qps, rates, nodes, bits, number
+                )
+            elif qps[number].state == QP_PACED and qps[number].armed == now:
+                if qps[number].free > now:
+                    qps[number].armed = qps[number].free
+                    push(runs, ev, wheel, far, qps[number].free, key, 0)
+                else:
+                    wake(ports, egress, qps, run.classes, number)
+                    kick = np.int64(qps[number].queue // run.classes)
+        elif kind == DONE:
+            _complete(runs, nodes, groups, succ, ready, entity)
+        elif kind == CHECK:
+            if _check(runs, ev, wheel, far, ports, egress) == 1:
+                return SUSPECT
+        else:
+            number = entity & _KINDS
+            timer = entity >> KIND_SHIFT
+            if timer == RATE:
+                rate_tick(runs, ev, wheel, far, qps, rates, number)
+            elif timer == DECREASE:
+                cut_tick(runs, ev, wheel, far, qps, rates, number)
+            elif timer == REFRESH:
+                refresh(runs, ev, wheel, far, ports, ingress, number)
+            elif timer == RTO:
+                kick = timeout(
+                    runs, ev, wheel, far, ports, egress, qps, nodes, bits, number
+                )
+                if run.failed_qp >= 0:
+                    return FAILED
+        if kick >= 0:
+            start(
+                runs, ev, wheel, far, ports, egress, ingress, switches, packets, qps, rates,
+                nodes, hops, bits, kick,
+            )  # fmt: skip
+        burst += 1
+        if burst == _BURST:
+            return PAUSED

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packet engine's state as record arrays, shared by its kernels.
+
+What is touched together lies together. Times are ps, sizes bytes, rates bit/s. A port is one
+direction of a cable: its egress queues stand at the link's source, its ingress counters at the
+link's destination. ``link * classes + class`` numbers the queues of both kinds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+FOREVER: Final = 2**62
+NONE: Final = -1
+
+# Time wheel: buckets of 2**13 ps, and bitmap words of 32 buckets behind them.
+LOW_BITS: Final = 13
+LOW_MASK: Final = (1 << LOW_BITS) - 1
+BUCKETS: Final = 2048
+WORDS: Final = BUCKETS // 32
+
+# Keys order the events of an instant by content: class, then entity.
+CLASS_SHIFT: Final = 46
+ENTITY_MASK: Final = (1 << CLASS_SHIFT) - 1
+KEY_MASK: Final = (1 << (CLASS_SHIFT + 4)) - 1
+KIND_SHIFT: Final = 40  # kinds of timers and of sends come before their entity
+
+HEADER_BYTES: Final = 128  # read before a frame is cut through; assumed
+
+LINK_CHANGE: Final = 0
+TX_END: Final = 1
+EFFECTIVE: Final = 2  # a pause, a resume or a credit takes effect at a sender
+ARRIVE: Final = 3
+TIMER: Final = 4
+SEND: Final = 5
+DONE: Final = 6
+CHECK: Final = 7
+
+# Kinds of EFFECTIVE, ARRIVE, TIMER and SEND events.
+PAUSE: Final = 0
+EXPIRY: Final = 1
+CREDIT: Final = 2
+WHOLE: Final = 0
+HEAD: Final = 1
+DECREASE: Final = 1
+RATE: Final = 2
+RTO: Final = 3
+REFRESH: Final = 4
+POST: Final = 0
+PACE: Final = 1
+PULL: Final = 2
+
+# Flags of packets.
+LAST: Final = 1  # of its message
+CE: Final = 2  # congestion experienced
+ACK_REQUEST: Final = 4
+FIRST: Final = 8
+BARE: Final = 16  # carries no network headers
+CONTROL: Final = 32  # anything but data
+TRIMMED: Final = 64
+RESENT: Final = 128
+KIND_ACK: Final = 256
+KIND_NAK: Final = 512
+KIND_CNP: Final = 1024
+KIND_CREDIT: Final = 2048
+ECHO: Final = 4096  # an ACK that echoes a mark
+
+CLASS_BITS: Final = 13
+
+# What a call of the event kernel returned.
+REACHED: Final = 0
+COMPLETED: Final = 1
+IDLE: Final = 2
+PAUSED: Final = 3
+NEED_EVENTS: Final = 4
+NEED_PACKETS: Final = 5
+SUSPECT: Final = 6  # paused queues that have not moved for a while
+FAILED: Final = 7  # a queue pair gave up
+
+# What a queue pair is doing.
+QP_IDLE: Final = 0
+QP_READY: Final = 1  # in the ready list of its port
+QP_PACED: Final = 2  # waits for its time
+QP_BLOCKED: Final = 3  # waits for acknowledgements or credit
+
+# States of a packet in the window of a queue pair.
+RECEIVED: Final = 1
+SACKED: Final = 2
+WANTED: Final = 4  # was trimmed: to be sent again
+
+# Congestion controls and loss recoveries, by number.
+CC_NONE: Final = 0
+CC_PAPER: Final = 1
+CC_NIC: Final = 2
+TRUST: Final = 0  # nothing can be lost: no recovery
+GO_BACK_N: Final = 1
+GO_BACK_0: Final = 2
+SELECTIVE: Final = 3
+TRIM: Final = 4
+
+#: Scalars of the whole simulation.
+RUN: Final = np.dtype(
+    [
+        ("now", "i8"),
+        ("tie", "i8"),  # frames that end now on links below this one have left already
+        # events
+        ("ev_free", "i8"),
+        ("ev_left", "i8"),  # unused rows of the event pool
+        ("far", "i8"),  # entries of the heap
+        ("at", "i8"),  # bucket being served: next entry, entries
+        ("count", "i8"),
+        ("bucket", "i8"),  # absolute number of the bucket being served
+        ("scan", "i8"),  # no event of the wheel lies in a bucket before this one
+        ("in_wheel", "i8"),
+        ("use_wheel", "i8"),
+        ("ev_time", "i8"),  # the event taken last
+        ("ev_key", "i8"),
+        ("ev_arg", "i8"),
+        ("events", "i8"),
+        ("tracing", "i8"),
+        ("traced", "i8"),  # rows of the trace in use
+        ("digest", "u8"),  # of all events, in order
+        # packets
+        ("pk_free", "i8"),
+        ("pk_left", "i8"),
+        ("hops", "i8"),  # data frames sent
+        # nodes and groups
+        ("ready", "i8"),  # nodes on the ready stack
+        ("done", "i8"),  # groups that ended in this instant
+        ("live", "i8"),  # nodes that have begun and not ended
+        # settings
+        ("classes", "i8"),
+        ("strict", "i8"),  # classes from this one on are served strictly first
+        ("control", "i8"),  # class of answers; NONE: that of the data
+        ("mtu", "i8"),
+        ("overhead", "i8"),  # of a data packet on the wire, and the first's further overhead
+        ("first", "i8"),
+        ("gap", "i8"),  # wire bytes that buffers do not hold: preamble and gap
+        ("cut", "i8"),  # cut-through
+        ("fold", "i8"),  # arrivals that change nothing need no event
+        ("ack_wire", "i8"),
+        ("cnp_wire", "i8"),
+        ("pfc_wire", "i8"),
+        ("nic_first", "i8"),
+        ("sender_ends", "i8"),  # a message ends with the sender's last acknowledgement
+        ("pfc_expiry", "i8"),
+        ("check_ps", "i8"),  # how long a paused queue may stand before it is suspect (0: never)
+        ("checking", "i8"),
+        ("enqueue_marks", "i8"),
+        ("seed", "u8"),
+        ("loss", "f8"),  # probability that a data packet is lost on a network link
+        # congestion control
+        ("cc", "i8"),
+        ("ack_echo", "i8"),
+        ("cnp_ps", "i8"),
+        ("g", "f8"),
+        ("alpha0", "f8"),
+        ("alpha_ps", "i8"),
+        ("decrease_ps", "i8"),
+        ("rate_ps", "i8"),
+        ("rate_bytes", "i8"),  # byte counter; 0: none
+        ("recovery_steps", "i8"),
+        ("clamp", "i8"),
+        ("idle_ps", "i8"),
+        # recovery
+        ("rto_ps", "i8"),
+        ("rto_low_ps", "i8"),
+        ("retries", "i8"),
+        ("cnps", "i8"),
+        ("acks", "i8"),
+        ("naks", "i8"),
+        ("drops_buffer", "i8"),
+        ("drops_random", "i8"),
+        ("drops_down", "i8"),
+        ("drops_watchdog", "i8"),
+        ("violations", "i8"),
+        ("trims", "i8"),
+        ("timeouts", "i8"),
+        ("failed_qp", "i8"),
+        ("blocked", "i8"),  # queues that are paused now
+    ],
+    align=True,
+)
+
+#: An event in the wheel: ``key`` begins with the low bits of its time.
+EVENT: Final = np.dtype([("key", "i8"), ("next", "i4"), ("arg", "i4")], align=True)
+
+#: An event in the heap.
+FAR: Final = np.dtype([("time", "i8"), ("key", "i8"), ("arg", "i8")], align=True)
+
+#: An entry of the bucket being served, sorted.
+NEAR: Final = np.dtype([("key", "i8"), ("arg", "i8")], align=True)
+
+#: One direction of a cable.
+PORT: Final = np.dtype(
+    [
+        ("busy", "i8"),  # the wire is taken until then
+        ("svc_end", "i8"),  # when the last bit of the frame in service leaves
+        ("tau", "i8"),  # ps per byte; 0: not a whole number
+        ("data_bytes", "i8"),  # wire bytes of data sent
+        ("svc_queue", "i4"),  # queue of the frame in service, whose room it still holds, or NONE
+        ("svc_in", "i4"),  # its ingress queue
+        ("svc_bytes", "i4"),
+        ("pending", "i4"),  # 1 while a TX_END event is on its way
+        ("lazy", "i4"),  # 1 while a frame's room is given back without an event
+        ("mask", "i4"),  # classes that have something to send
+        ("blocked", "i4"),  # classes that may not
+        ("switch", "i4"),  # whose buffer the queues are in, or NONE
+        ("rate", "i8"),
+        ("carry", "i8"),  # remainder of a time per byte that is not whole
+        ("prop", "i8"),
+        ("control_bytes", "i8"),  # wire bytes of everything but data sent
+        ("response", "i8"),  # from a pause frame's arrival to its effect, at this sender
+        ("quantum", "i8"),  # ps of one pause quantum, at this sender
+        ("peer_prop", "i8"),  # propagation of the other direction
+        ("inside", "i4"),  # 1: NVLink or PCIe, headers do not count
+        ("up", "i4"),
+        ("turn", "i4"),  # class served last by deficit round robin
+        ("alternate", "i4"),  # whether a queue pair was served last
+        ("credit", "i4"),  # 1: sends against credit
+        ("pauses", "i4"),  # pause frames that this port sent
+        ("need", "i4"),  # credit without which it waits
+        ("lossy", "i8"),  # data packets may be lost on it: random loss
+        ("draws", "u8"),  # key of its random draws
+    ],
+    align=True,
+)
+
+#: A queue at the source of a link.
+EGRESS: Final = np.dtype(
+    [
+        ("head", "i4"),  # packets
+        ("tail", "i4"),
+        ("ready", "i4"),  # queue pairs that may send, in turn
+        ("ready_tail", "i4"),
+        ("bytes", "i8"),  # with the frame in service
+        ("peak", "i8"),
+        ("kmin", "i8"),
+        ("kmax", "i8"),
+        ("pmax", "f8"),
+        ("limit", "f8"),  # lossy: share of the free buffer it may take
+        ("frames", "i8"),  # sent
+        # colder
+        ("credit", "i8"),  # bytes that may still be sent
+        ("until", "i8"),  # a pause lasts until then
+        ("since", "i8"),  # when the present pause began
+        ("paused", "i8"),  # ps, without the present pause
+        ("pauses", "i8"),  # XOFF frames that took effect
+        ("marked", "i8"),
+        ("dropped", "i8"),
+        ("trimmed", "i8"),
+        ("deficit", "i8"),
+        ("quantum", "i8"),
+        ("seen", "i8"),  # frames at the last check
+        ("expiry", "i8"),  # 1 while an expiry event is on its way
+    ],
+    align=True,
+)
+
+#: What the arrivals of a link hold in the buffer of the switch at its end.
+INGRESS: Final = np.dtype(
+    [
+        ("held", "i8"),  # reserve and shared
+        ("head", "i8"),  # headroom
+        ("reserve", "i8"),
+        ("room", "i8"),  # headroom there is
+        ("alpha", "f8"),  # 0: static thresholds
+        ("xoff", "i8"),
+        ("xon", "i8"),
+        ("hysteresis", "i8"),
+        ("peak", "i8"),
+        ("since", "i8"),  # when XOFF was sent
+        ("sent", "i8"),  # XOFF frames, refreshes included
+        ("dropped", "i8"),
+        ("kind", "i4"),  # 0 lossy, 1 lossless by pause, 2 lossless by credit
+        ("off", "i4"),  # 1 between XOFF and XON
+        ("switch", "i4"),
+        ("refresh", "i4"),  # 1 while a refresh event is on its way
+    ],
+    align=True,
+)
+
+#: The buffer of a switch.
+SWITCH: Final = np.dtype(
+    [
+        ("shared", "i8"),  # bytes in use
+        ("total", "i8"),  # bytes there are
+        ("lazy", "i8"),  # frames whose end has no event
+        ("first", "i4"),  # its ports
+        ("last", "i4"),
+    ],
+    align=True,
+)
+
+#: A packet.
+PACKET: Final = np.dtype(
+    [
+        ("qp", "i4"),
+        ("psn", "i4"),
+        ("next", "i4"),  # in its queue, or in the list of unused packets
+        ("at", "i4"),  # its present hop
+        ("wire", "i4"),
+        ("node", "i4"),  # message; of a control packet: what it tells
+        ("ingress", "i4"),  # queue number where it is held
+        ("flag", "u2"),  # its class in the three highest bits
+        ("again", "u2"),  # retransmissions of its queue pair before it
+    ],
+    align=True,
+)
+
+#: A hop of a path: from the end of a frame on the link to its arrival at the next explicit one.
+HOP: Final = np.dtype([("fixed", "i8"), ("link", "i4"), ("per_byte", "i4")], align=True)
+
+#: The sending and receiving ends of a queue pair.
+QP: Final = np.dtype(
+    [
+        ("next", "i4"),  # in a ready list
+        ("state", "i4"),
+        ("node", "i4"),  # message being sent
+        ("left", "i4"),  # its packets that are left
+        ("psn", "i4"),  # of the next packet
+        ("path", "i4"),  # first hop
+        ("queue", "i4"),  # egress queue of the first hop
+        ("klass", "i4"),
+        ("rate", "f8"),  # wire bit/s; 0: the port's
+        ("free", "i8"),  # next frame not before
+        ("armed", "i8"),  # time of the pace event that counts
+        ("began", "i8"),  # start of the last frame
+        ("wire", "i4"),  # its size
+        ("since_ack", "i4"),
+        ("tail", "i4"),  # last message posted
+        ("back", "i4"),  # first hop of the way back
+        ("back_queue", "i4"),
+        ("every", "i4"),  # packets per acknowledgement; 0: none
+        ("overhead", "i4"),
+        ("first", "i4"),  # further overhead of a message's first packet
+        ("pad", "i4"),
+        ("bare", "i4"),  # BARE or 0
+        ("mode", "i4"),  # recovery
+        ("inflight", "i4"),  # control packets (and data that may be lost) under way
+        ("flow", "i8"),  # number that random draws go by
+        ("line", "f8"),  # rate of its NIC
+        ("cap", "f8"),  # of its flow; inf: none
+        ("latency", "i8"),  # of the host, at each end
+        # receiver
+        ("cnp_at", "i8"),  # when the last notification was sent
+        ("expected", "i4"),
+        ("nak", "i4"),  # one was sent since the last advance
+        ("ce", "i4"),  # a mark that no acknowledgement has echoed yet
+        # recovery
+        ("una", "i4"),  # oldest packet not acknowledged
+        ("una_node", "i4"),  # its message
+        ("tx", "i4"),  # packets sent, retransmissions included
+        ("retry", "i4"),
+        ("rto_at", "i8"),
+        ("rto_on", "i4"),
+        ("cap_packets", "i4"),  # packets under way at most; 0: any number
+        ("recover", "i4"),
+        ("lose", "i4"),  # transmission that is lost in any case; NONE: none
+        ("posted", "i4"),  # packets of all messages posted so far
+        ("high", "i4"),  # highest packet sent + 1
+        ("sacked", "i4"),  # highest selectively acknowledged + 1
+        ("scan", "i4"),  # next hole to look at
+        ("bits", "i4"),  # first byte of its window of packet states
+        ("window", "i4"),  # bytes of it, a power of two
+        ("resent", "i8"),  # wire bytes
+        ("sent", "i8"),  # wire bytes, all
+        ("late", "i8"),  # packets that arrived out of order
+        ("marks", "i8"),
+        ("naks", "i8"),
+        ("timeouts", "i8"),
+        ("answers", "i8"),  # control packets sent back
+    ],
+    align=True,
+)
+
+#: Rate control of a queue pair.
+RATE_STATE: Final = np.dtype(
+    [
+        ("target", "f8"),
+        ("alpha", "f8"),
+        ("alpha_at", "i8"),  # last alpha tick that was counted
+        ("decrease_at", "i8"),
+        ("grid", "i8"),  # first notification: ticks count from it
+        ("rate_at", "i8"),  # when the rate timer fires
+        ("bytes", "i8"),
+        ("on", "i4"),
+        ("seen_alpha", "i4"),
+        ("seen_cut", "i4"),
+        ("timer_steps", "i4"),
+        ("byte_steps", "i4"),
+        ("armed", "i4"),  # a rate event is on its way
+        ("cut_armed", "i4"),
+        ("cnps", "i4"),
+        ("floor", "f8"),  # lowest rate
+        ("step", "f8"),  # additive increase
+        ("leap", "f8"),  # hyper increase
+    ],
+    align=True,
+)
+
+#: A node of a schedule under way.
+NODE: Final = np.dtype(
+    [
+        ("payload", "i8"),
+        ("delay", "i8"),
+        ("qp", "i4"),  # NONE: crosses no link
+        ("next", "i4"),  # next message of its queue pair
+        ("group", "i4"),
+        ("deps", "i4"),
+        ("succ", "i4"),
+        ("n_succ", "i4"),
+        ("packets", "i4"),
+        ("got", "i4"),  # packets that have arrived
+        ("psn", "i4"),  # of its first packet
+        ("state", "i4"),  # 0 waits, 1 sends, 2 ended
+    ],
+    align=True,
+)
+
+#: A schedule or a flow under way.
+GROUP: Final = np.dtype(
+    [("left", "i8"), ("first", "i8"), ("open", "i8"), ("done", "i8")], align=True
+)
+
+
+def records(dtype: np.dtype[Any], rows: int) -> Any:
+    """Return ``rows`` records of zeros, with their fields as attributes."""
+    return np.zeros(rows, dtype).view(np.recarray)

@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of one packet simulation: set up from a fabric and its settings, and their growth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from railweave.fabric.errors import InputError
+from railweave.fabric.graph import DeviceKind, LinkModel
+from railweave.fabric.hashing import mix
+from railweave.fabric.network import Framing
+from railweave.fabric.packet import layout as lay
+from railweave.fabric.packet.kernel import advance
+from railweave.fabric.packet.layout import records
+from railweave.fabric.packet.rates import reset
+from railweave.fabric.packet.settings import (
+    ecn_thresholds,
+    headroom_bytes,
+    most_response_ps,
+    quantum_ps,
+    response_ps,
+)
+from railweave.fabric.schedule import NodeKind
+from railweave.fabric.units import PS_PER_S, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from railweave.fabric.binding import BoundSchedule
+    from railweave.fabric.graph import Fabric
+    from railweave.fabric.network import NetworkSettings
+    from railweave.fabric.packet.settings import PacketSettings
+
+__all__ = ["PacketState", "stream_key"]
+
+_PFC_WIRE: Final = 84  # IEEE 802.1Qbb: 64 bytes, preamble and gap
+_CNP_EXTRA: Final = 12  # 16 reserved bytes instead of an AETH (InfiniBand annex A17)
+_BUFFER: Final = 64_000_000  # of a switch whose catalogue entry gives none; assumed
+_CHECK_PS: Final = 100_000_000
+_ECN, _LOSS = 1, 3  # domains of random streams
+_MODES: Final = {
+    "go-back-n": lay.GO_BACK_N,
+    "go-back-0": lay.GO_BACK_0,
+    "selective-repeat": lay.SELECTIVE,
+}
+
+
+def stream_key(seed: int, domain: int, number: int) -> int:
+    """Return the key of a named random stream: of one domain, and of one element in it."""
+    return mix(mix((seed & (2**64 - 1)) ^ mix(domain)) ^ mix(number))
+
+
+def grown(array: Any, rows: int) -> Any:
+    """Return ``array`` with room for ``rows`` rows; new rows are zeros."""
+    if len(array) >= rows:
+        return array
+    more = np.zeros((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
+    if isinstance(array, np.recarray):
+        more = more.view(np.recarray)
+    more[: len(array)] = array
+    return more
+
+
+class PacketState:
+    """Ports, buffers, queue pairs, packets and events of one simulation.
+
+    Parameters
+    ----------
+    fabric, network, settings
+        What is simulated.
+    buffers
+        int64 (switches,): bytes of each network switch's buffer, in the order of `Fabric.switches`.
+    priorities
+        802.1p priorities of data, besides that of the settings.
+    trace_rows
+        Keep that many events from the start on, int64 (rows, 3): time, key, what.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        network: NetworkSettings,
+        settings: PacketSettings,
+        *,
+        buffers: NDArray[np.int64] | None = None,
+        priorities: Sequence[int] = (),
+        trace_rows: int = 0,
+        tracing: bool = False,
+    ) -> None:
+        self.fabric, self.network, self.settings = fabric, network, settings
+        data = sorted({settings.priority, *priorities} - {settings.control_priority})
+        self.priorities = (*data, settings.control_priority)  # by class
+        self.runs = records(lay.RUN, 1)
+        self.run = self.runs[0]
+        self.trace = np.zeros((trace_rows, 3), np.int64)
+        self._set_run(tracing or trace_rows > 0)
+        self._set_ports()
+        self._set_switches(buffers)
+        self._set_queues()
+        self.ev = records(lay.EVENT, 0)
+        self.far = records(lay.FAR, 0)
+        self.near = records(lay.NEAR, 0)
+        self.packets = records(lay.PACKET, 0)
+        self.wheel = np.zeros(lay.BUCKETS + lay.WORDS, np.int64)
+        self.wheel[: lay.BUCKETS] = lay.NONE
+        self.qps = records(lay.QP, 16)
+        self.rates = records(lay.RATE_STATE, 16)
+        self.n_qps = 0
+        self.nodes = records(lay.NODE, 0)
+        self.n_nodes = 0
+        self.groups = records(lay.GROUP, 16)
+        self.n_groups = 0
+        self.succ = np.zeros(0, np.int32)
+        self.n_succ = 0
+        self.ready = np.zeros(0, np.int32)
+        self.hops = records(lay.HOP, 16)
+        self.n_hops = 0
+        self.bits = np.zeros(1, np.uint8)
+        self.n_bits = 0
+        widest = int(max(self.switches["last"] - self.switches["first"], default=0))
+        self.spare = 64 + 2 * widest
+        self.grow_events(1024 + 2 * self.spare)
+        self.grow_packets(1024)
+
+    # ------------------------------------------------------------------ setting up
+    def _set_run(self, tracing: bool) -> None:
+        run, network, settings = self.run, self.network, self.settings
+        infiniband = bool((self.fabric.link_model == LinkModel.INFINIBAND).any())
+        framing = Framing.INFINIBAND if infiniband else Framing.ETHERNET
+        overridden = network.frame_overhead_bytes is not None
+        run.tracing = int(tracing)
+        run.use_wheel = int(settings.use_wheel)
+        run.classes = len(self.priorities)
+        run.strict = run.classes - 1
+        run.control = run.classes - 1 if settings.ack_control else lay.NONE
+        run.mtu = network.mtu_bytes
+        run.overhead = network.overhead_bytes(framing)
+        run.first = network.first_overhead_bytes(framing)
+        run.gap = 0 if infiniband or overridden else 20  # preamble and gap stay on the wire
+        run.cut = int(network.cut_through)
+        run.ack_wire = network.ack_wire_bytes(framing) or 86
+        run.cnp_wire = run.ack_wire if network.ack_bytes is not None else run.ack_wire + _CNP_EXTRA
+        run.pfc_wire = _PFC_WIRE
+        run.nic_first = int(settings.nic_first)
+        run.sender_ends = int(settings.fct_at_sender)
+        run.pfc_expiry = int(settings.pfc_expiry)
+        run.check_ps = _CHECK_PS
+        run.enqueue_marks = int(settings.ecn_at_enqueue)
+        run.loss = settings.loss_rate
+        run.failed_qp = lay.NONE
+        self.mode = lay.TRUST if self._lossless() else _MODES[settings.recovery]
+        run.fold = int(self.mode == lay.TRUST)
+        run.rto_ps, run.rto_low_ps = settings.rto_ps, min(settings.rto_low_ps, settings.rto_ps)
+        run.retries = settings.retries
+        cc = settings.cc
+        if cc is not None:
+            run.cc = lay.CC_PAPER if cc.paper else lay.CC_NIC
+            run.ack_echo, run.clamp = int(settings.ack_echo), int(cc.clamp)
+            run.g, run.alpha0 = cc.g, cc.alpha0
+            run.alpha_ps, run.decrease_ps, run.rate_ps = cc.alpha_ps, cc.decrease_ps, cc.rate_ps
+            run.rate_bytes, run.recovery_steps = cc.byte_counter, cc.fast_recovery
+            run.cnp_ps = cc.cnp_ps
+            run.idle_ps = 10 * 10**9  # back to the line's rate after 10 ms; assumed
+        if network.ack_every == 0 and (
+            self.mode != lay.TRUST or settings.fct_at_sender or (cc and settings.ack_echo)
+        ):
+            why = "lost packets are repeated" if self.mode != lay.TRUST else "messages end with them"
+            raise InputError(
+                f"there are no acknowledgements, but {why}", field="network.ack.every",
+                expected="1 or more",
+            )  # fmt: skip
+
+    def _lossless(self) -> bool:
+        """Whether no packet can be lost."""
+        models = self.fabric.link_model[self.fabric.link_network]
+        held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if self.settings.pfc else ()))
+        return self.settings.loss_rate == 0.0 and bool(np.isin(models, held).all())
+
+    def _set_ports(self) -> None:
+        fabric, settings, run = self.fabric, self.settings, self.run
+        ports = self.ports = records(lay.PORT, fabric.n_links)
+        rate = fabric.link_rate_bps
+        whole = 8 * PS_PER_S % rate == 0
+        ports.tau = np.where(whole, 8 * PS_PER_S // rate, 0)
+        ports.rate, ports.prop = rate, fabric.link_delay_ps
+        ports.peer_prop = fabric.link_delay_ps[np.arange(fabric.n_links) ^ 1]
+        ports.svc_queue = ports.svc_in = ports.switch = lay.NONE
+        ports.inside = ~fabric.link_network
+        ports.up = fabric.link_up
+        ports.credit = ~fabric.link_network | (fabric.link_model == LinkModel.INFINIBAND)
+        ports.need = run.mtu + run.overhead + run.first
+        ports.lossy = fabric.link_network & (settings.loss_rate > 0)
+        domain = _LOSS if settings.loss_rate > 0 else _ECN
+        ports.draws = [stream_key(settings.seed, domain, link) for link in range(fabric.n_links)]
+        values, inverse = np.unique(rate, return_inverse=True)
+        respond = [
+            response_ps(int(value)) if settings.response_ps is None else settings.response_ps
+            for value in values
+        ]
+        ports.response = np.array(respond, np.int64)[inverse]
+        ports.quantum = np.array([quantum_ps(int(v)) for v in values], np.int64)[inverse]
+        if (values < 1000).any():
+            raise InputError("a link is too slow for the packet engine", expected="1Kbps or more")
+
+    def _set_switches(self, buffers: NDArray[np.int64] | None) -> None:
+        fabric, settings = self.fabric, self.settings
+        numbers = fabric.switches
+        self.switches = records(lay.SWITCH, max(len(numbers), 1))
+        ptr, links = fabric.out_links
+        self.swports = links.copy()
+        self.switches.first[: len(numbers)] = ptr[numbers]
+        self.switches.last[: len(numbers)] = ptr[numbers + 1]
+        dense = np.full(fabric.n_devices, lay.NONE, np.int32)
+        dense[numbers] = np.arange(len(numbers))
+        self.ports.switch = dense[fabric.link_src]
+        self.into = dense[fabric.link_dst]  # switch that a link enters, or NONE
+        total = np.full(len(numbers), _BUFFER) if buffers is None else buffers
+        if settings.buffer_bytes is not None:
+            total = np.full(len(numbers), settings.buffer_bytes)
+        self.switches.total[: len(numbers)] = total
+
+    def _set_queues(self) -> None:
+        fabric, settings, run = self.fabric, self.settings, self.run
+        classes, links = len(self.priorities), fabric.n_links
+        egress = self.egress = records(lay.EGRESS, links * classes)
+        ingress = self.ingress = records(lay.INGRESS, links * classes)
+        egress.head = egress.tail = egress.ready = egress.ready_tail = lay.NONE
+        egress.kmin = egress.kmax = lay.FOREVER
+        egress.limit = settings.alpha_lossy
+        egress.quantum = run.mtu + run.overhead
+        rate, delay = fabric.link_rate_bps, fabric.link_delay_ps
+        frame = int(self.ports.need.max(initial=0))
+        # Twice the bandwidth-delay product and two frames (assumed), where senders hold credit.
+        window = np.ceil(2 * rate * 2.0 * delay / 8e12).astype(np.int64) + 2 * frame
+        lossless = [p in settings.lossless for p in self.priorities[:-1]]
+        for klass in range(classes):
+            mine = np.arange(links) * classes + klass
+            egress.credit[mine] = window
+            ingress.switch[mine] = self.into
+            if klass == classes - 1 and settings.ack_control:
+                continue
+            if settings.ecn and klass < classes - 1:
+                self._set_marks(mine)
+            if klass < classes - 1 and lossless[klass]:
+                self._set_thresholds(mine, frame)
+            credit = (self.ports.credit == 1) & (self.into >= 0)
+            ingress.kind[mine[credit]] = 2
+            ingress.room[mine[credit]] = ingress.reserve[mine[credit]] = 0
+        self._share_out()
+
+    def _set_marks(self, mine: NDArray[np.int64]) -> None:
+        fabric, settings = self.fabric, self.settings
+        marks = np.flatnonzero(
+            (fabric.link_model == LinkModel.ROCE_LOSSLESS)
+            | (fabric.link_model == LinkModel.ROCE_LOSSY)
+        )
+        for link in marks:
+            low, high = ecn_thresholds(int(fabric.link_rate_bps[link]))
+            row = self.egress[mine[link]]
+            row.kmin = low if settings.kmin_bytes is None else settings.kmin_bytes
+            row.kmax = high if settings.kmax_bytes is None else settings.kmax_bytes
+            row.pmax = settings.pmax
+
+    def _set_thresholds(self, mine: NDArray[np.int64], frame: int) -> None:
+        """Make the ingress queues of one class lossless on the links that pause."""
+        fabric, settings = self.fabric, self.settings
+        if not settings.pfc:
+            return
+        rate = fabric.link_rate_bps
+        hosts = fabric.link_network & (fabric.kind[fabric.link_src] == DeviceKind.NIC)
+        host_rate = int(rate[hosts].min()) if hosts.any() else 0
+        pausing = (fabric.link_model == LinkModel.ROCE_LOSSLESS) & (self.into >= 0)
+        for link in np.flatnonzero(pausing):
+            row = self.ingress[mine[link]]
+            row.kind = 1
+            row.reserve = settings.reserve_bytes
+            row.hysteresis = settings.hysteresis_bytes
+            if settings.xoff_bytes is not None:
+                row.xoff = settings.xoff_bytes
+                least = settings.xoff_bytes - settings.hysteresis_bytes
+                row.xon = max(least, 0) if settings.xon_bytes is None else settings.xon_bytes
+            else:
+                faster = max(1.0, int(rate[link]) / host_rate) if host_rate else 1.0
+                row.alpha = max(min(settings.alpha * faster, 1.0), settings.alpha)
+            if settings.headroom_bytes is not None:
+                row.room = settings.headroom_bytes
+                continue
+            slowest = most_response_ps(int(rate[link]))
+            if settings.response_ps is not None:
+                slowest = max(slowest, settings.response_ps)
+            row.room = headroom_bytes(
+                int(rate[link]), int(fabric.link_delay_ps[link]), response_ps=slowest,
+                pipeline_ps=self.network.switch_latency_ps, frame_bytes=frame,
+            )  # fmt: skip
+
+    def _share_out(self) -> None:
+        """Take reserve and headroom off each switch's buffer; what is left is shared."""
+        own = np.zeros(len(self.switches), np.int64)
+        held = self.ingress.switch >= 0
+        np.add.at(own, self.ingress.switch[held], (self.ingress.reserve + self.ingress.room)[held])
+        left = self.switches.total - own
+        names = self.fabric.device_names
+        for number, device in enumerate(self.fabric.switches):
+            if left[number] <= 0:
+                raise InputError(
+                    f"reserve and headroom of '{names[device]}' take {format_size(int(own[number]))} "
+                    f"of its buffer of {format_size(int(self.switches.total[number]))}",
+                    field="network.buffer",
+                    expected="a larger buffer, shorter links, or less headroom",
+                )
+        self.switches.total = left
+
+    # ------------------------------------------------------------------ growth
+    def grow_events(self, rows: int) -> None:
+        """Make room for ``rows`` events in the wheel, and as many in the heap."""
+        old = len(self.ev)
+        self.ev = grown(self.ev, rows)
+        rows = len(self.ev)
+        self.far = grown(self.far, rows)
+        self.near = grown(self.near, 2 * rows)
+        self._chain(self.ev, old, "ev_free")
+        self.run.ev_left += rows - old
+
+    def grow_packets(self, rows: int) -> None:
+        """Make room for ``rows`` packets."""
+        old = len(self.packets)
+        self.packets = grown(self.packets, rows)
+        self._chain(self.packets, old, "pk_free")
+        self.run.pk_left += len(self.packets) - old
+
+    def _chain(self, pool: Any, old: int, head: str) -> None:
+        """Put the new rows of a pool in front of its list of unused rows."""
+        pool.next[old:] = np.arange(old + 1, len(pool) + 1)
+        pool.next[-1] = self.run[head] if old else lay.NONE
+        self.run[head] = old
+
+    # ------------------------------------------------------------------ paths and queue pairs
+    def add_path(self, links: Sequence[int]) -> int:
+        """Write a path's hops and return the first."""
+        fabric, first = self.fabric, self.n_hops
+        self.n_hops += len(links) + 1
+        self.hops = grown(self.hops, self.n_hops)
+        for i, link in enumerate(links):
+            hop = self.hops[first + i]
+            into_switch = fabric.link_network[link] and self.into[link] >= 0
+            hop.link = link
+            hop.fixed = fabric.link_delay_ps[link] + into_switch * self.network.switch_latency_ps
+        self.hops.link[first + len(links)] = lay.NONE
+        return first
+
+    def add_qp(
+        self,
+        links: Sequence[int],
+        back: Sequence[int] | None = None,
+        *,
+        flow: int,
+        priority: int | None = None,
+        cap_bps: int | None = None,
+        into: int | None = None,
+    ) -> int:
+        """Make a queue pair along ``links`` and return its number.
+
+        Parameters
+        ----------
+        links, back
+            Its path, and that of its answers; None: back along the same cables.
+        flow
+            Number that its random draws go by.
+        priority
+            802.1p priority of its data.
+        cap_bps
+            Highest rate on the wire.
+        into
+            Row of an unused queue pair to write to.
+        """
+        fabric, network, run = self.fabric, self.network, self.run
+        back = [link ^ 1 for link in reversed(links)] if back is None else back
+        network_links = [link for link in links if fabric.link_network[link]]
+        number = self.n_qps if into is None else into
+        if into is None:
+            self.n_qps += 1
+            self.qps = grown(self.qps, self.n_qps)
+            self.rates = grown(self.rates, len(self.qps))
+        self.qps[number] = np.zeros(1, lay.QP)[0]
+        self.rates[number] = np.zeros(1, lay.RATE_STATE)[0]
+        qp, klass = self.qps[number], self._class(priority)
+        classes = len(self.priorities)
+        qp.next = qp.node = qp.tail = qp.una_node = qp.recover = qp.lose = lay.NONE
+        qp.cnp_at = qp.armed = -1
+        qp.path, qp.back = self.add_path(links), self.add_path(back)
+        qp.klass = klass
+        qp.queue = links[0] * classes + klass
+        qp.back_queue = back[0] * classes + (klass if run.control < 0 else run.control)
+        qp.flow = flow
+        qp.cap = np.inf if cap_bps is None else cap_bps
+        qp.line = fabric.link_rate_bps[network_links[0] if network_links else links[0]]
+        if cap_bps is not None:
+            qp.rate = min(float(cap_bps), qp.line)
+        if not network_links:
+            qp.bare = lay.BARE
+            qp.pad = 1
+            return number
+        ib = any(fabric.link_model[link] == LinkModel.INFINIBAND for link in network_links)
+        framing = Framing.INFINIBAND if ib else Framing.ETHERNET
+        qp.overhead = network.overhead_bytes(framing)
+        qp.first = network.first_overhead_bytes(framing)
+        qp.pad = 4 if network.frame_overhead_bytes is None else 1
+        qp.every = network.ack_every
+        qp.latency = network.host_latency_ps
+        qp.mode = self.mode
+        if qp.mode == lay.SELECTIVE:
+            self._set_window(qp, links, back)
+        cc = self.settings.cc
+        if cc is not None:
+            state = self.rates[number]
+            scale = qp.line / 25e9 if cc.scales else 1.0
+            state.floor, state.step, state.leap = cc.min_bps, cc.rai_bps * scale, cc.rhai_bps * scale
+            reset(qp, state)
+        return number
+
+    def _set_window(self, qp: Any, links: Sequence[int], back: Sequence[int]) -> None:
+        """Cap what is under way at the bandwidth-delay product of the empty path (IRN)."""
+        fabric, network = self.fabric, self.network
+        frame = network.mtu_bytes + int(qp.overhead)
+        trip = 0.0
+        for way, size in ((links, frame), (back, int(self.run.ack_wire))):
+            for link in way:
+                trip += size * 8e12 / int(fabric.link_rate_bps[link])
+                trip += int(fabric.link_delay_ps[link])
+                trip += (self.into[link] >= 0) * network.switch_latency_ps
+        slowest = min(int(fabric.link_rate_bps[link]) for link in links)
+        cap = max(1, int(np.ceil(slowest * trip / 8e12 / frame)))
+        qp.cap_packets = cap
+        qp.window = 1 << (2 * cap - 1).bit_length()
+        qp.bits = self.n_bits
+        self.n_bits += int(qp.window)
+        self.bits = grown(self.bits, self.n_bits)
+
+    def _class(self, priority: int | None) -> int:
+        wanted = self.settings.priority if priority is None else priority
+        if wanted not in self.priorities:
+            raise InputError(
+                f"a flow has priority {wanted}, which was not announced before the run began"
+            )
+        return self.priorities.index(wanted)
+
+    # ------------------------------------------------------------------ work
+    def write(self, bound: BoundSchedule, qp: NDArray[np.int32], block: int | None = None) -> int:
+        """Write a schedule's nodes and return its group; ``qp`` (nodes,) is -1 off the links.
+
+        ``block`` is the group of an ended schedule of the same size, whose rows are used anew.
+        """
+        plan, n, edges = bound.schedule, bound.n_nodes, len(bound.schedule.succ)
+        if block is None:
+            group, base, edge = self.n_groups, self.n_nodes, self.n_succ
+            self.n_groups, self.n_nodes, self.n_succ = group + 1, base + n, edge + edges
+            self.nodes, self.ready = grown(self.nodes, base + n), grown(self.ready, base + n)
+            self.succ, self.groups = grown(self.succ, edge + edges), grown(self.groups, group + 1)
+            self.succ[edge : edge + edges] = plan.succ
+        else:
+            group, base = block, int(self.groups[block].first)
+            edge = int(self.nodes[base].succ)
+            self.succ[edge : edge + edges] = plan.succ
+        rows = self.nodes[base : base + n]
+        rows.payload, rows.delay, rows.qp, rows.next = plan.size_bytes, plan.delay_ps, qp, lay.NONE
+        rows.group, rows.deps, rows.state, rows.got = group, plan.n_deps, 0, 0
+        rows.succ, rows.n_succ = edge + plan.succ_ptr[:-1], np.diff(plan.succ_ptr)
+        mtu = self.network.mtu_bytes
+        rows.packets = np.maximum(1, -(-plan.size_bytes // mtu))
+        row = self.groups[group]
+        row.left, row.first = n, base
+        row.open = int((qp >= 0).sum()) if self.mode != lay.TRUST else 0
+        return group
+
+    def begin(self, group: int, roots: NDArray[np.int64], *, at_ps: int) -> None:
+        """Start a written group at ``at_ps``; everything before must have been run."""
+        self.run.now = max(int(self.run.now), at_ps)
+        first, n = int(self.run.ready), len(roots)
+        self.ready[first : first + n] = self.groups[group].first + roots
+        self.run.ready = first + n
+
+    @property
+    def now_ps(self) -> int:
+        """Time of the last event."""
+        return int(self.run.now)
+
+    def advance(self, limit_ps: int) -> int:
+        """Run to the first completions at or before ``limit_ps``; return why it stopped."""
+        with np.errstate(over="ignore"):  # hashes wrap; only uncompiled runs would say so
+            while True:
+                code = int(
+                    advance(
+                        self.runs, self.ev, self.wheel, self.far, self.near, self.ports,
+                        self.egress, self.ingress, self.switches, self.swports, self.packets,
+                        self.qps, self.rates, self.nodes, self.groups, self.succ, self.hops,
+                        self.bits, self.ready, self.trace, self.spare, limit_ps,
+                    )
+                )  # fmt: skip
+                if code == lay.NEED_EVENTS:
+                    self.grow_events(2 * len(self.ev))
+                elif code == lay.NEED_PACKETS:
+                    self.grow_packets(2 * len(self.packets))
+                else:
+                    return code
+
+    def ended(self) -> list[int]:
+        """Return the groups that ended in the last instant, and forget them."""
+        groups = sorted(int(g) for g in self.groups.done[: self.run.done])
+        self.run.done = 0
+        return groups

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a packet run shows beside times, under the names that vendors give their counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from railweave.fabric.packet.engine import PacketEngine
+
+__all__ = ["flow_columns", "link_columns", "network_totals"]
+
+
+def _paused_ps(engine: PacketEngine) -> Any:
+    """Paused time of each egress queue up to now, int64 (links x classes,)."""
+    state = engine.state
+    classes = len(state.priorities)
+    klass = np.arange(len(state.egress)) % classes
+    blocked = (np.repeat(state.ports.blocked, classes) >> klass) & 1
+    pausing = np.repeat(state.ports.credit == 0, classes) & (blocked == 1)
+    open_ps = np.where(pausing, int(engine.env.now) - state.egress.since, 0)
+    return state.egress.paused + np.maximum(open_ps, 0)
+
+
+def network_totals(engine: PacketEngine) -> dict[str, Any]:
+    """Return totals over the whole network, for ``result.json``."""
+    state = engine.state
+    run, egress = state.run, state.egress
+    return {
+        "pause_frames": int(state.ingress.sent.sum()),
+        "resume_frames": int(state.ports.pauses.sum() - state.ingress.sent.sum()),
+        "paused_ps_total": int(_paused_ps(engine).sum()),
+        "ecn_marked": int(egress.marked.sum()),
+        "cnps": int(run.cnps),
+        "acks": int(run.acks),
+        "naks": int(run.naks),
+        "drops": {
+            "buffer": int(run.drops_buffer - run.violations),
+            "lossless_violation": int(run.violations),
+            "random": int(run.drops_random),
+            "link_down": int(run.drops_down),
+        },
+        "trims": int(run.trims),
+        "timeouts": int(run.timeouts),
+        "retransmitted_bytes": int(state.qps.resent[: state.n_qps].sum()),
+        "out_of_sequence": int(state.qps.late[: state.n_qps].sum()),
+        "deadlock": [
+            {"link": engine.fabric.link_name(link), "priority": priority}
+            for link, priority in engine.cycle
+        ],
+    }
+
+
+def link_columns(engine: PacketEngine) -> dict[str, list[int]]:
+    """Return further columns of ``links.csv``, a row per link."""
+    state = engine.state
+    classes, links = len(state.priorities), engine.fabric.n_links
+
+    def per_link(values: Any) -> Any:
+        return np.asarray(values).reshape(links, classes)
+
+    paused = _paused_ps(engine)
+    data = {
+        "pause_frames_sent": per_link(state.ingress.sent).sum(axis=1)[np.arange(links) ^ 1],
+        "pause_frames_received": per_link(state.egress.pauses).sum(axis=1),
+        "paused_ps": per_link(paused).sum(axis=1),
+        "ecn_marked": per_link(state.egress.marked).sum(axis=1),
+        "dropped": per_link(state.egress.dropped + state.ingress.dropped).sum(axis=1),
+        "peak_queue_bytes": per_link(state.egress.peak).max(axis=1),
+        "peak_ingress_bytes": per_link(state.ingress.peak).max(axis=1),
+    }
+    return {name: [int(value) for value in column] for name, column in data.items()}
+
+
+def flow_columns(engine: PacketEngine) -> dict[str, list[int]]:
+    """Return further columns of ``flows.csv``, a row per flow."""
+    rows: dict[str, list[int]] = {}
+    return rows
