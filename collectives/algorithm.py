@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from railweave.collectives.operations import OPERATIONS, canonical_op
 from railweave.fabric.errors import InputError
@@ -13,12 +17,21 @@ from railweave.fabric.registry import Registry
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from fractions import Fraction
+
+    from numpy.typing import NDArray
 
     from railweave.collectives.structure import Structure
 
-__all__ = ["Algorithm", "Links", "Shape", "algorithm", "algorithms", "find_algorithm"]
+__all__ = [
+    "Algorithm",
+    "Links",
+    "Shape",
+    "SizedOptions",
+    "algorithm",
+    "algorithms",
+    "find_algorithm",
+]
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,7 @@ class Shape:
     ranks: int
     hosts: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def host_shares(self) -> tuple[int, ...]:
         """Number of ranks on each host; all ranks on one host when hosts are not known."""
         if self.hosts is None:
@@ -45,6 +58,15 @@ class Shape:
         for host in self.hosts:
             shares[host] += 1
         return tuple(shares)
+
+    @cached_property
+    def members(self) -> list[NDArray[np.int32]]:
+        """Ranks of each host in ascending order, an int32 array per host."""
+        host_of = np.zeros(self.ranks, np.int32)
+        if self.hosts is not None:
+            host_of = np.array(self.hosts, np.int32)
+        by_host = np.argsort(host_of, kind="stable").astype(np.int32)
+        return np.split(by_host, np.cumsum(self.host_shares)[:-1])
 
     def check_rank(self, rank: object, *, field: str) -> None:
         """Raise `InputError` unless ``rank`` is one of the ranks."""
@@ -85,6 +107,10 @@ class Links:
         return self.local_alpha_ps + size_bytes * 8 * PS_PER_S / self.local_rate_bps
 
 
+SizedOptions = Callable[["Shape", int, "Links | None", Mapping[str, int]], Mapping[str, int]]
+"""Shape, size in bytes, links and given options -> options that depend on the size."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """One way to realise an operation.
@@ -102,7 +128,8 @@ class Algorithm:
     options
         Names of the options that ``build`` takes.
     sized_options
-        Shape and size in bytes -> options that depend on the size, unless the caller gave them.
+        Shape, size in bytes, links (None: not known) and the options that were given, among them
+        perhaps ``chunk_bytes`` -> options that depend on the size, unless the caller gave them.
     """
 
     op: str
@@ -111,7 +138,7 @@ class Algorithm:
     closed_form: Callable[..., Fraction]
     uses_hosts: bool
     options: tuple[str, ...]
-    sized_options: Callable[[Shape, int], Mapping[str, int]] | None
+    sized_options: SizedOptions | None
 
 
 _ALGORITHMS: Final[Mapping[str, Registry[Algorithm]]] = {
@@ -125,7 +152,7 @@ def algorithm(
     *,
     closed_form: Callable[..., Fraction],
     uses_hosts: bool = False,
-    sized_options: Callable[[Shape, int], Mapping[str, int]] | None = None,
+    sized_options: SizedOptions | None = None,
 ) -> Callable[[Callable[..., Structure]], Callable[..., Structure]]:
     """Register the decorated builder as algorithm ``name`` of operation ``op``.
 
@@ -157,7 +184,7 @@ def algorithms(op: str) -> tuple[str, ...]:
     Examples
     --------
     >>> algorithms("alltoall")
-    ('direct',)
+    ('direct', 'pxn')
     """
     return tuple(_ALGORITHMS[canonical_op(op)].names())
 

@@ -24,7 +24,7 @@ def _direct_ps(shape: Shape, size_bytes: int, links: Links) -> Fraction:
 
 @algorithm("all_to_all", "direct", closed_form=_direct_ps)
 def direct_all_to_all(shape: Shape) -> Structure:
-    """Build ``n * (n - 1)`` independent transfers; chunk ``src * n + dst`` is a block.
+    """Build ``n * (n - 1)`` independent transfers; chunk ``dst * n + src`` is a block.
 
     Transfers are numbered by distance: first all to the next rank, then all to the one after.
     """
@@ -32,5 +32,5 @@ def direct_all_to_all(shape: Shape) -> Structure:
     build = StructureBuilder(n_ranks=ranks, n_chunks=ranks * ranks, parts=ranks)
     src = np.arange(ranks, dtype=np.int32)[None, :]
     dst = (src + np.arange(1, ranks, dtype=np.int32)[:, None]) % np.int32(ranks)
-    build.transfers(src=src, dst=dst, chunk=src * np.int32(ranks) + dst)
+    build.transfers(src=src, dst=dst, chunk=dst * np.int32(ranks) + src)
     return build.finish()

@@ -61,12 +61,13 @@ def closed_form_ps(
     hosts: Sequence[int] | None = None,
     local_alpha_ps: int | None = None,
     local_rate_bps: int | None = None,
-    **options: int,
+    **options: int | None,
 ) -> int:
     """Return the alpha-beta time of an algorithm on an otherwise idle network, rounded down.
 
-    Each rank sends at ``rate_bps`` and each message costs ``alpha_ps`` before that. The value is
-    what the schedule takes when it splits evenly, and a lower bound always.
+    Each rank sends and receives at ``rate_bps``, and each message arrives ``alpha_ps`` after its
+    last byte was sent. The value is what the schedule takes when it splits evenly; each
+    algorithm's module says where it is a bound only.
 
     Parameters
     ----------
@@ -84,11 +85,11 @@ def closed_form_ps(
     5115151758
     """
     shape = shape_of(ranks, hosts)
-    found, full = resolve(op, algorithm, shape, size_bytes, options)
     links = Links(
         alpha_ps=alpha_ps,
         rate_bps=rate_bps,
         local_alpha_ps=alpha_ps if local_alpha_ps is None else local_alpha_ps,
         local_rate_bps=rate_bps if local_rate_bps is None else local_rate_bps,
     )
+    found, full = resolve(op, algorithm, shape, size_bytes, options, links)
     return int(found.closed_form(shape, size_bytes, links, **full))

@@ -2,7 +2,11 @@
 """Pipelined chain broadcast and reduce.
 
 The message is cut in chunks that follow each other along the chain of ranks that begins (reduce:
-ends) at the root. A rank passes a chunk on once it has received it and has sent the chunk before.
+ends) at the root. A rank passes a chunk on once it has received it and has a free slot (see
+`railweave.collectives.pipeline`); each channel carries a part of the message along a chain of its
+own. With one channel and one slot, ``k`` chunks over ``D`` hops take
+``(D + k - 1) * (alpha + S / (k * B))``, which is least, at the right ``k``, with
+``(sqrt((D - 1) * alpha) + sqrt(S / B))**2``.
 
 Source: NCCL's ring kernels for ncclBroadcast and ncclReduce; the time of a pipelined chain is
 that of e.g. Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
@@ -12,69 +16,100 @@ in MPICH" (2005).
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from railweave.collectives.algorithm import Links, Shape, algorithm
+from railweave.collectives.pipeline import (
+    SLOTS,
+    channel_orders,
+    last_start_ps,
+    limit_to_slots,
+    sized_chunks,
+)
 from railweave.collectives.structure import Structure, StructureBuilder
-from railweave.fabric.errors import InputError
+from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["chain_broadcast", "chain_reduce"]
 
-# NCCL passes a message on in slots: its buffer of 4 MiB (NCCL_BUFFSIZE) has 8 of them
-# (NCCL_STEPS in src/include/device.h).
-_SLOT_BYTES: Final = 4 * 2**20 // 8
-_MAX_CHUNKS: Final = 128  # bounds the schedule of a huge message; longer chunks then
 
-
-def _chunks_by_size(shape: Shape, size_bytes: int) -> Mapping[str, int]:
-    return {"chunks": min(max(-(-size_bytes // _SLOT_BYTES), 1), _MAX_CHUNKS)}
+def _options(
+    shape: Shape, size_bytes: int, links: Links | None, given: Mapping[str, int]
+) -> Mapping[str, int]:
+    hops, channels = shape.ranks - 1, given.get("channels", 1)
+    return sized_chunks(
+        shape, size_bytes // channels, links, given, depth=hops, nodes_per_chunk=hops * channels
+    )
 
 
 def _chain_ps(
-    shape: Shape, size_bytes: int, links: Links, *, root: int = 0, chunks: int = 1
+    shape: Shape,
+    size_bytes: int,
+    links: Links,
+    *,
+    root: int = 0,
+    chunks: int = 1,
+    channels: int = 1,
+    slots: int = SLOTS,
 ) -> Fraction:
+    """Return the exact time on one host; of channels over several hosts, that of one NIC each."""
+    shape.check_rank(root, field="root")
     hops = shape.ranks - 1
     if hops == 0:
         return Fraction(0)
-    return (hops + chunks - 1) * links.message_ps(Fraction(size_bytes, chunks))
+    side_by_side = 1
+    if channels > 1 and len(shape.host_shares) > 1:
+        side_by_side = min(channels, *shape.host_shares)
+    each = Fraction(size_bytes * 8 * PS_PER_S, chunks * side_by_side * links.rate_bps)
+    # Channels that share a connection take turns on it, and each has slots of its own.
+    turns = Fraction(channels, side_by_side)
+    if turns.denominator > 1:
+        return links.alpha_ps + size_bytes * 8 * Fraction(PS_PER_S, side_by_side * links.rate_bps)
+    messages, window = chunks * int(turns), min(slots, chunks) * int(turns)
+    each /= int(turns)
+    start = last_start_ps(messages, window, alpha_ps=links.alpha_ps, each_ps=each)
+    return hops * (links.alpha_ps + each) + start
 
 
-def _chain(shape: Shape, *, root: int, chunks: int, reducing: bool) -> Structure:
+def _chain(
+    shape: Shape, *, root: int, chunks: int, channels: int, slots: int, reducing: bool
+) -> Structure:
     shape.check_rank(root, field="root")
-    if chunks < 1:
-        raise InputError(
-            f"{chunks} is not a number of chunks", field="chunks", expected="1 or more"
-        )
-    ranks = np.int32(shape.ranks)
-    build = StructureBuilder(n_ranks=shape.ranks, n_chunks=chunks)
-    hop = np.arange(shape.ranks - 1, dtype=np.int32)[:, None]
-    chunk = np.arange(chunks, dtype=np.int32)[None, :]
-    # A reduce begins at the root's successor, so that the chain ends at the root.
-    begin = np.int32(root + reducing)
+    orders = channel_orders(shape, channels)
+    # The chain begins at the root, or at the rank after it so that it ends at the root.
+    begins = np.nonzero(orders == root)[1] + reducing
+    way = np.stack([np.roll(order, -at) for order, at in zip(orders, begins, strict=True)])
+    build = StructureBuilder(n_ranks=shape.ranks, n_chunks=chunks * channels)
+    chunk = np.arange(chunks, dtype=np.int32)[:, None, None]
+    channel = np.arange(channels, dtype=np.int32)[None, :, None]
+    hop = np.arange(shape.ranks - 1, dtype=np.int32)[None, None, :]
     node = build.transfers(
-        src=(begin + hop) % ranks,
-        dst=(begin + hop + np.int32(1)) % ranks,
-        chunk=chunk,
+        src=way[None, :, :-1],
+        dst=way[None, :, 1:],
+        chunk=channel * np.int32(chunks) + chunk,
         phase=hop + chunk,
         combine=reducing,
     )
-    build.depend(before=node[:-1, :], after=node[1:, :])
-    build.depend(before=node[:, :-1], after=node[:, 1:])
+    build.depend(before=node[..., :-1], after=node[..., 1:])
+    limit_to_slots(build, node, slots)
     return build.finish()
 
 
-@algorithm("broadcast", "chain", closed_form=_chain_ps, sized_options=_chunks_by_size)
-def chain_broadcast(shape: Shape, *, root: int = 0, chunks: int = 1) -> Structure:
-    """Build a chain broadcast of ``chunks`` chunks from rank ``root``."""
-    return _chain(shape, root=root, chunks=chunks, reducing=False)
+@algorithm("broadcast", "chain", closed_form=_chain_ps, sized_options=_options)
+def chain_broadcast(
+    shape: Shape, *, root: int = 0, chunks: int = 1, channels: int = 1, slots: int = SLOTS
+) -> Structure:
+    """Build a chain broadcast from rank ``root``, of ``chunks`` chunks on each channel."""
+    return _chain(shape, root=root, chunks=chunks, channels=channels, slots=slots, reducing=False)
 
 
-@algorithm("reduce", "chain", closed_form=_chain_ps, sized_options=_chunks_by_size)
-def chain_reduce(shape: Shape, *, root: int = 0, chunks: int = 1) -> Structure:
-    """Build a chain reduce of ``chunks`` chunks to rank ``root``."""
-    return _chain(shape, root=root, chunks=chunks, reducing=True)
+@algorithm("reduce", "chain", closed_form=_chain_ps, sized_options=_options)
+def chain_reduce(
+    shape: Shape, *, root: int = 0, chunks: int = 1, channels: int = 1, slots: int = SLOTS
+) -> Structure:
+    """Build a chain reduce to rank ``root``, of ``chunks`` chunks on each channel."""
+    return _chain(shape, root=root, chunks=chunks, channels=channels, slots=slots, reducing=True)

@@ -27,7 +27,7 @@ from railweave.collectives.structure import Structure, StructureBuilder
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["hierarchical_all_reduce"]
+__all__ = ["depend_where", "hierarchical_all_reduce", "local_rings"]
 
 
 def _hierarchical_ps(shape: Shape, size_bytes: int, links: Links) -> Fraction:
@@ -48,61 +48,86 @@ def hierarchical_all_reduce(shape: Shape) -> Structure:
 
     Slice ``i`` is the chunks ``i * hosts .. (i + 1) * hosts - 1``.
     """
-    host_of = np.zeros(shape.ranks, np.int32)
-    if shape.hosts is not None:
-        host_of = np.array(shape.hosts, np.int32)
-    members = [
-        np.flatnonzero(host_of == host).astype(np.int32) for host in range(len(shape.host_shares))
-    ]
+    members = shape.members
     hosts, slices = len(members), min(shape.host_shares)
     build = StructureBuilder(n_ranks=shape.ranks, n_chunks=slices * hosts)
-    piece = np.arange(slices, dtype=np.int32)
+    first = np.arange(slices, dtype=np.int32) * np.int32(hosts)
+    span = np.full_like(first, hosts)
 
-    reduced = [_local(build, own, piece, hosts, phase=0, combine=True) for own in members]
+    _, reduced = local_rings(build, members, first, span, phase=0, combine=True)
     longest = max(shape.host_shares) - 1
     across = _across(build, np.stack([own[:slices] for own in members]), phase=longest)
-    gathered = [
-        _local(build, own, piece, hosts, phase=longest + len(across), combine=False)
-        for own in members
-    ]
-    for host in range(hosts):
-        if len(reduced[host]):
-            # A leader sends nothing before its host's sum is complete: what it forwards in a
-            # reducing step, and the chunk that it completes, contain that sum.
-            done = reduced[host][-1]
-            build.depend(before=done, after=across[:hosts, host] if hosts > 1 else gathered[0][0])
-        if len(gathered[host]) and hosts > 1:
-            arriving = across[hosts - 2 :, host - 1]
-            build.depend(before=arriving, after=gathered[host][0])
+    gathered, _ = local_rings(
+        build, members, first, span, phase=longest + len(across), combine=False
+    )
+    if hosts > 1:
+        # A leader sends nothing before its host's sum is complete: what it forwards in a reducing
+        # step, and the chunk that it completes, contain that sum.
+        depend_where(build, before=reduced[None], after=across[:hosts])
+        after = np.roll(gathered, -1, axis=0)[None]  # of the host that receives
+        depend_where(build, before=across[hosts - 2 :], after=after)
+    else:
+        depend_where(build, before=reduced, after=gathered)
     return build.finish()
 
 
-def _local(
+def local_rings(
     build: StructureBuilder,
-    own: NDArray[np.int32],
-    piece: NDArray[np.int32],
-    hosts: int,
+    members: list[NDArray[np.int32]],
+    first: NDArray[np.int32],
+    span: NDArray[np.int32],
     *,
     phase: int,
     combine: bool,
-) -> NDArray[np.int32]:
-    """Add the ring within one host and return its nodes, shape (ranks of the host - 1, slices).
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Let slices go round the ranks of each host; return their first and last transfers.
 
-    A slice ends at its leader if it is combined, and begins there if it is not.
+    A slice ends at its leader, the rank of its number, if it is combined, and begins there if it
+    is not.
+
+    Parameters
+    ----------
+    build
+        Where to add the transfers.
+    members
+        Ranks of each host.
+    first, span
+        int32 (slices,): first chunk of each slice and number of its chunks.
+    phase, combine
+        Of the transfers; each step is a phase.
+
+    Returns
+    -------
+    Two int32 arrays, shape (hosts, slices), -1 on hosts of one rank, where nothing goes round.
     """
-    size = np.int32(len(own))
-    step = np.arange(len(own) - 1, dtype=np.int32)[:, None]
-    src = (piece[None, :] + step + np.int32(combine)) % size
-    node = build.transfers(
-        src=own[src],
-        dst=own[(src + np.int32(1)) % size],
-        chunk=piece[None, :] * np.int32(hosts),
-        span=hosts,
-        phase=phase + step,
-        combine=combine,
-    )
-    build.depend(before=node[:-1], after=node[1:])
-    return node
+    begin = np.full((len(members), len(first)), -1, np.int32)
+    end = begin.copy()
+    shares = np.array([len(own) for own in members])
+    for share in np.unique(shares[shares > 1]):
+        alike = np.flatnonzero(shares == share)
+        own = np.stack([members[host] for host in alike])
+        step = np.arange(share - 1, dtype=np.int32)[:, None]
+        src = (np.arange(len(first), dtype=np.int32)[None, :] + step + np.int32(combine)) % share
+        node = build.transfers(
+            src=own[:, src].transpose(1, 0, 2),
+            dst=own[:, (src + 1) % share].transpose(1, 0, 2),
+            chunk=first,
+            span=span,
+            phase=phase + step[..., None],
+            combine=combine,
+        )
+        build.depend(before=node[:-1], after=node[1:])
+        begin[alike], end[alike] = node[0], node[-1]
+    return begin, end
+
+
+def depend_where(
+    build: StructureBuilder, *, before: NDArray[np.int32], after: NDArray[np.int32]
+) -> None:
+    """Let nodes wait as `StructureBuilder.depend` does, where neither number is -1."""
+    first, second = np.broadcast_arrays(before, after)
+    both = (first >= 0) & (second >= 0)
+    build.depend(before=first[both], after=second[both])
 
 
 def _across(

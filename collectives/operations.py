@@ -3,8 +3,8 @@
 
 Names are those of ``torch.distributed``; those of nccl-tests and of the NCCL API are accepted. The
 size of an operation is always its full logical buffer: what each rank holds (all_reduce, reduce),
-the gathered result (all_gather), the input before scattering (reduce_scatter), all that one rank
-holds for all its peers (all_to_all), the message (broadcast, send).
+the gathered result (all_gather, gather), the input before scattering (reduce_scatter, scatter), all
+that one rank holds for all its peers (all_to_all), the message (broadcast, send).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _table(*operations: Operation) -> Mapping[str, Operation]:
     return MappingProxyType({op.name: op for op in operations})
 
 
-# Factors: nccl-tests doc/PERFORMANCE.md, "Bus bandwidth". The barrier moves no data: factor 1.
+# Factors: nccl-tests doc/PERFORMANCE.md, "Bus bandwidth"; gather and scatter: src/gather.cu and
+# src/scatter.cu. The barrier moves no data: factor 1.
 OPERATIONS: Final = _table(
     Operation(name="all_reduce", aliases=("allreduce",), bus_factor=_twice_shared),
     Operation(
@@ -73,6 +74,8 @@ OPERATIONS: Final = _table(
     Operation(name="all_to_all", aliases=("alltoall", "alltoallsingle"), bus_factor=_shared),
     Operation(name="broadcast", aliases=("broadcast", "bcast"), bus_factor=_whole),
     Operation(name="reduce", aliases=("reduce",), bus_factor=_whole),
+    Operation(name="gather", aliases=("gather",), bus_factor=_shared),
+    Operation(name="scatter", aliases=("scatter",), bus_factor=_shared),
     Operation(name="send", aliases=("send", "isend", "sendrecv"), bus_factor=_whole),
     Operation(name="recv", aliases=("recv", "irecv"), bus_factor=_whole),
     Operation(name="barrier", aliases=("barrier",), bus_factor=_whole),

@@ -14,19 +14,21 @@ from railweave.fabric.errors import InputError, nearest_name
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from railweave.collectives.algorithm import Algorithm
+    from railweave.collectives.algorithm import Algorithm, Links
     from railweave.fabric.schedule import Schedule
 
 __all__ = ["plan", "resolve", "shape_of"]
 
 _STRUCTURES: Final = StructureCache(max_nodes=8_000_000)
+_COUNTS: Final = ("channels", "chunk_bytes", "chunks", "slots")
 
 
-def _whole_number(value: object, *, field: str, least: int) -> None:
+def _whole_number(value: object, *, field: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(
             f"{value!r} is not possible", field=field, expected=f"a whole number, {least} or more"
         )
+    return value
 
 
 @lru_cache(maxsize=256)
@@ -55,29 +57,43 @@ def _selected(op: str, algorithm: str, shape: Shape) -> Algorithm:
 
 
 def resolve(
-    op: str, algorithm: str, shape: Shape, size_bytes: int, options: Mapping[str, object]
-) -> tuple[Algorithm, dict[str, object]]:
+    op: str,
+    algorithm: str,
+    shape: Shape,
+    size_bytes: int,
+    options: Mapping[str, object],
+    links: Links | None = None,
+) -> tuple[Algorithm, dict[str, int]]:
     """Return the algorithm meant and all its options, those that follow from the size too.
+
+    Options that are None count as not given. ``chunk_bytes`` is turned into ``chunks``.
 
     Raises
     ------
     InputError
-        The operation, the algorithm or an option is unknown.
+        The operation, the algorithm or an option is unknown, or an option is impossible.
     """
     found = _selected(op, algorithm, shape)
-    full: dict[str, object] = {}
-    if found.sized_options is not None:
-        full.update(found.sized_options(shape, size_bytes))
+    known = (*found.options, "chunk_bytes") if "chunks" in found.options else found.options
+    given: dict[str, int] = {}
     for name, value in options.items():
-        if name not in found.options:
+        if value is None:
+            continue
+        if name not in known:
             raise InputError(
                 f"{found.op} by {found.name} has no option '{name}'",
                 field=name,
-                expected=" | ".join(found.options) or "no option",
-                nearest=nearest_name(name, found.options),
+                expected=" | ".join(known) or "no option",
+                nearest=nearest_name(name, known),
             )
-        _whole_number(value, field=name, least=0)
-        full[name] = value
+        given[name] = _whole_number(value, field=name, least=1 if name in _COUNTS else 0)
+    if "chunks" in given and "chunk_bytes" in given:
+        raise InputError("both are given", field="chunks", expected="either chunks or chunk_bytes")
+    full: dict[str, int] = {}
+    if found.sized_options is not None:
+        full.update(found.sized_options(shape, size_bytes, links, given))
+    full.update(given)
+    full.pop("chunk_bytes", None)
     return found, full
 
 
@@ -89,7 +105,8 @@ def plan(
     algorithm: str = "auto",
     hosts: Sequence[int] | None = None,
     step_delay_ps: int = 0,
-    **options: int,
+    links: Links | None = None,
+    **options: int | None,
 ) -> Schedule:
     """Return the schedule that realises an operation.
 
@@ -101,16 +118,21 @@ def plan(
         Number of ranks; one rank makes an empty schedule.
     size_bytes
         The full logical buffer in bytes: what each rank holds (all_reduce, reduce, all_to_all),
-        the gathered result (all_gather), the input (reduce_scatter), the message.
+        the gathered result (all_gather, gather), the input (reduce_scatter, scatter), the message.
     algorithm
         One of `algorithms` of the operation, or ``auto`` (see `railweave.collectives.select`).
     hosts
         Host number of each rank, shape (ranks,); numbers serve only to tell hosts apart.
     step_delay_ps
         Start-up latency of each transfer, in ps.
+    links
+        Latency and rate of the network at hand, by which algorithms choose their number of
+        chunks; None: chunks as NCCL makes them.
     **options
-        Options of the algorithm: ``root`` and ``chunks`` (broadcast, reduce), ``source`` and
-        ``target`` (send, recv).
+        Options of the algorithm; one that is None is not given. ``root`` (broadcast, reduce,
+        gather, scatter); ``source`` and ``target`` (send, recv); ``channels``: rings or trees
+        side by side, each with a part of the buffer; ``chunks``: pieces that follow each other,
+        or ``chunk_bytes``: their size; ``slots``: chunks under way between two ranks at a time.
 
     Notes
     -----
@@ -132,9 +154,9 @@ def plan(
     _whole_number(size_bytes, field="size_bytes", least=0)
     _whole_number(step_delay_ps, field="step_delay_ps", least=0)
     shape = shape_of(ranks, hosts)
-    found, full = resolve(op, algorithm, shape, size_bytes, options)
-    if not found.uses_hosts:
-        shape = shape_of(ranks)
+    found, full = resolve(op, algorithm, shape, size_bytes, options, links)
+    if not found.uses_hosts and full.get("channels", 1) == 1:
+        shape = shape_of(ranks)  # channels leave hosts by different NICs, so they look at hosts
     key = (found.op, found.name, shape, tuple(sorted(full.items())))
     try:
         structure = _STRUCTURES.get(key, lambda: found.build(shape, **full))

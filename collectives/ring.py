@@ -5,6 +5,11 @@ The buffer is cut in as many chunks as there are ranks. In each step every rank 
 the next rank of the ring, and it sends a chunk only after having received it in the step before:
 each chunk runs along one chain of transfers, and all chains run at once.
 
+With several channels each has a part of the buffer and a ring of its own, which leaves the hosts
+by other NICs than the rings of the others. With several chunks the part is cut once more, and
+while one piece is under way the next one follows it, as far as there are slots (see
+`railweave.collectives.pipeline`).
+
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 J. Parallel Distrib. Comput. 69 (2009); the same steps as NCCL's ring kernels.
 """
@@ -17,12 +22,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.collectives.algorithm import Links, Shape, algorithm
-from railweave.collectives.structure import Structure, check_nodes
+from railweave.collectives.pipeline import (
+    SLOTS,
+    channel_orders,
+    last_start_ps,
+    limit_to_slots,
+    sized_chunks,
+)
+from railweave.collectives.structure import Structure, StructureBuilder, check_nodes
+from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
-__all__ = ["ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
+__all__ = ["ring_all_gather", "ring_all_reduce", "ring_barrier", "ring_reduce_scatter"]
 
 
 def _ring(ranks: int, *, steps: int, reducing: int, first: int) -> Structure:
@@ -67,34 +82,129 @@ def _next_in_ring(after: NDArray[np.int32], steps: int) -> NDArray[np.int32]:
     return (later[:, None] + after[None, :]).ravel()
 
 
-def _half_ps(shape: Shape, size_bytes: int, links: Links) -> Fraction:
-    steps = shape.ranks - 1
-    return steps * links.message_ps(Fraction(size_bytes, shape.ranks))
+def _rings(
+    shape: Shape, *, steps: int, reducing: int, first: int, channels: int, chunks: int, slots: int
+) -> Structure:
+    """Build rings of several channels or chunks; node axes are step, chunk, channel, position.
+
+    Chunk ``(rank * channels + channel) * chunks + piece`` belongs to a rank's share.
+    """
+    ranks = shape.ranks
+    orders = channel_orders(shape, channels)
+    build = StructureBuilder(n_ranks=ranks, n_chunks=ranks * channels * chunks)
+    step = np.arange(steps, dtype=np.int32)[:, None, None, None]
+    piece = np.arange(chunks, dtype=np.int32)[None, :, None, None]
+    channel = np.arange(channels, dtype=np.int32)[None, None, :, None]
+    place = np.arange(ranks, dtype=np.int32)[None, None, None, :]
+    home = orders[channel, (place - step + np.int32(first)) % np.int32(ranks)]
+    node = build.transfers(
+        src=orders[None, None],
+        dst=np.roll(orders, -1, axis=1)[None, None],
+        chunk=(home * np.int32(channels) + channel) * np.int32(chunks) + piece,
+        phase=step * np.int32(chunks) + piece,
+        combine=step < reducing,
+    )
+    if steps:
+        build.depend(before=node[:-1], after=np.roll(node[1:], -1, axis=3))
+        if slots < chunks:  # else a message cannot start before the one a step before arrived
+            limit_to_slots(build, node.reshape(-1, channels, ranks), slots)
+    return build.finish()
 
 
-def _whole_ps(shape: Shape, size_bytes: int, links: Links) -> Fraction:
-    return 2 * _half_ps(shape, size_bytes, links)
+def _build(
+    shape: Shape, *, turns: int, reduces: bool, first: int, channels: int, chunks: int, slots: int
+) -> Structure:
+    steps = turns * (shape.ranks - 1)
+    reducing = (shape.ranks - 1) * reduces
+    if channels == chunks == 1:
+        return _ring(shape.ranks, steps=steps, reducing=reducing, first=first)
+    return _rings(
+        shape,
+        steps=steps,
+        reducing=reducing,
+        first=first,
+        channels=channels,
+        chunks=chunks,
+        slots=slots,
+    )
 
 
-@algorithm("reduce_scatter", "ring", closed_form=_half_ps)
-def ring_reduce_scatter(shape: Shape) -> Structure:
-    """Build a ring reduce_scatter: rank ``r`` ends with the sum of chunk ``r``."""
-    steps = shape.ranks - 1
-    return _ring(shape.ranks, steps=steps, reducing=steps, first=-1)
+def _ring_ps(
+    shape: Shape,
+    size_bytes: int,
+    links: Links,
+    *,
+    channels: int = 1,
+    chunks: int = 1,
+    slots: int = SLOTS,
+    turns: int = 1,
+) -> Fraction:
+    """Return the exact time; for channels over several hosts that of their busiest NIC, a bound."""
+    steps = turns * (shape.ranks - 1)
+    if steps == 0:
+        return Fraction(0)
+    share = Fraction(size_bytes * 8 * PS_PER_S, shape.ranks * links.rate_bps)
+    if channels > 1 and len(shape.host_shares) > 1:
+        return links.alpha_ps + steps * share / min(channels, *shape.host_shares)
+    each = share / (channels * chunks)
+    start = last_start_ps(
+        steps * channels * chunks,
+        channels * min(chunks, slots),
+        alpha_ps=links.alpha_ps,
+        each_ps=each,
+    )
+    return start + links.alpha_ps + each
 
 
-@algorithm("all_gather", "ring", closed_form=_half_ps)
-def ring_all_gather(shape: Shape) -> Structure:
-    """Build a ring all_gather: rank ``r`` begins with chunk ``r``."""
-    return _ring(shape.ranks, steps=shape.ranks - 1, reducing=0, first=0)
+def _sized(
+    shape: Shape, size_bytes: int, links: Links | None, given: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Turn the size of the pieces into their number; a ring that was not asked makes one each."""
+    if "chunk_bytes" not in given:
+        return {}
+    share = size_bytes // (shape.ranks * given.get("channels", 1))
+    return sized_chunks(shape, share, links, given, depth=1, nodes_per_chunk=1)
+
+
+def _half_ps(shape: Shape, size_bytes: int, links: Links, **options: int) -> Fraction:
+    return _ring_ps(shape, size_bytes, links, **options)
+
+
+def _whole_ps(shape: Shape, size_bytes: int, links: Links, **options: int) -> Fraction:
+    return _ring_ps(shape, size_bytes, links, turns=2, **options)
+
+
+@algorithm("reduce_scatter", "ring", closed_form=_half_ps, sized_options=_sized)
+def ring_reduce_scatter(
+    shape: Shape, *, channels: int = 1, chunks: int = 1, slots: int = SLOTS
+) -> Structure:
+    """Build a ring reduce_scatter: rank ``r`` ends with the sum of share ``r``."""
+    return _build(
+        shape, turns=1, reduces=True, first=-1, channels=channels, chunks=chunks, slots=slots
+    )
+
+
+@algorithm("all_gather", "ring", closed_form=_half_ps, sized_options=_sized)
+def ring_all_gather(
+    shape: Shape, *, channels: int = 1, chunks: int = 1, slots: int = SLOTS
+) -> Structure:
+    """Build a ring all_gather: rank ``r`` begins with share ``r``."""
+    return _build(
+        shape, turns=1, reduces=False, first=0, channels=channels, chunks=chunks, slots=slots
+    )
+
+
+@algorithm("all_reduce", "ring", closed_form=_whole_ps, sized_options=_sized)
+def ring_all_reduce(
+    shape: Shape, *, channels: int = 1, chunks: int = 1, slots: int = SLOTS
+) -> Structure:
+    """Build a ring all_reduce: a reduce_scatter whose chunks go on round the ring."""
+    return _build(
+        shape, turns=2, reduces=True, first=-1, channels=channels, chunks=chunks, slots=slots
+    )
 
 
 @algorithm("barrier", "ring", closed_form=_whole_ps)
-@algorithm("all_reduce", "ring", closed_form=_whole_ps)
-def ring_all_reduce(shape: Shape) -> Structure:
-    """Build a ring all_reduce: a reduce_scatter whose chunks go on round the ring.
-
-    As a barrier it reduces a token, which is how ``torch.distributed`` does it over NCCL.
-    """
-    steps = shape.ranks - 1
-    return _ring(shape.ranks, steps=2 * steps, reducing=steps, first=-1)
+def ring_barrier(shape: Shape) -> Structure:
+    """Build a ring all_reduce of a token, which is a barrier."""
+    return ring_all_reduce(shape)

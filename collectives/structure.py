@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from railweave.fabric.errors import InputError
-from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
+from railweave.fabric.schedule import NodeKind, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["Structure", "StructureBuilder", "StructureCache", "check_nodes", "split_bytes"]
 
 _MAX_NODES: Final = 2**31 - 1
+_COLUMNS: Final[Mapping[str, type[np.generic]]] = MappingProxyType(
+    {
+        "src": np.int32,
+        "dst": np.int32,
+        "chunk": np.int32,
+        "span": np.int32,
+        "phase": np.int32,
+        "combine": np.bool_,
+    }
+)
 
 
 def check_nodes(count: int) -> int:
@@ -56,11 +67,14 @@ class Structure:
     n_ranks, src, dst, n_deps, succ_ptr, succ, chunk, phase, span, combine
         As in `Schedule`; every node is a transfer. ``span`` None means one chunk each.
     n_chunks
-        Number of logical chunks.
+        Number of logical chunks, a multiple of ``parts``.
     parts
         The operation's buffer is split evenly in this many parts; chunk ``c`` is as long as
-        part ``c % parts``. Each rank of an all_to_all has its own buffer: ``ranks`` parts and
-        ``ranks**2`` chunks. A span never wraps round the end of the buffer.
+        part ``c // (n_chunks // parts)``. Each rank of an all_to_all has its own buffer:
+        ``ranks`` parts and ``ranks**2`` chunks. Where chunks are more than parts, a span
+        never crosses from one part to the next.
+    order
+        As in `Schedule`.
     """
 
     n_ranks: int
@@ -75,13 +89,15 @@ class Structure:
     n_chunks: int
     parts: int
     span: NDArray[np.int32] | None = None
+    order: NDArray[np.int32] | None = None
     _kind: NDArray[np.int32] = field(init=False)
     _part: NDArray[np.int32] = field(init=False)
     _last_delay: tuple[int, NDArray[np.int64]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         kind = np.full(len(self.src), NodeKind.TRANSFER, np.int32)
-        part = self.chunk % np.int32(self.parts) if self.parts < self.n_chunks else self.chunk
+        copies = self.n_chunks // self.parts
+        part = self.chunk // np.int32(copies) if copies > 1 else self.chunk
         object.__setattr__(self, "_kind", kind)
         object.__setattr__(self, "_part", part)
 
@@ -107,7 +123,9 @@ class Structure:
                 sizes += self._part < longer
             return sizes
         sizes = self.span * np.int64(base)
-        if longer:
+        if longer and self.parts < self.n_chunks:
+            sizes += self.span * (self._part < longer)
+        elif longer:
             sizes += np.minimum(np.maximum(longer - self._part, 0), self.span)
         return sizes
 
@@ -136,6 +154,7 @@ class Structure:
             span=self.span,
             combine=self.combine,
             n_chunks=self.n_chunks,
+            order=self.order,
             op=op,
             algorithm=algorithm,
             key=key,
@@ -160,9 +179,8 @@ class StructureBuilder:
         self.n_chunks = n_chunks
         self.parts = n_chunks if parts is None else parts
         self._nodes = 0
-        self._columns: list[tuple[NDArray[np.int32], ...]] = []
-        self._before: list[NDArray[np.int32]] = []
-        self._after: list[NDArray[np.int32]] = []
+        self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+        self._edges: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
 
     def transfers(
         self,
@@ -179,41 +197,70 @@ class StructureBuilder:
         The numbers have the broadcast shape, so that blocks may be addressed by step and rank.
         """
         wide = np.broadcast_arrays(src, dst, chunk, span, phase, combine)
-        shape = wide[0].shape
-        self._columns.append(tuple(np.asarray(c, np.int32).ravel() for c in wide))
-        first, self._nodes = self._nodes, check_nodes(self._nodes + wide[0].size)
+        shape, size = wide[0].shape, wide[0].size
+        for (name, dtype), column in zip(_COLUMNS.items(), wide, strict=True):
+            self._columns[name].append(np.asarray(column, dtype).ravel())
+        first, self._nodes = self._nodes, check_nodes(self._nodes + size)
         return np.arange(first, self._nodes, dtype=np.int32).reshape(shape)
 
     def depend(self, *, before: NDArray[np.int32], after: NDArray[np.int32]) -> None:
         """Let nodes ``after`` wait for nodes ``before``, pair by pair (arrays broadcast)."""
         first, second = np.broadcast_arrays(before, after)
-        self._before.append(first.ravel())
-        self._after.append(second.ravel())
+        self._edges.append((first.ravel(), second.ravel()))
 
-    def finish(self) -> Structure:
-        """Return the structure."""
-        none = np.empty(0, np.int32)
-        columns = [np.concatenate(rows) for rows in zip(*self._columns, strict=True)] or [none] * 6
-        src, dst, chunk, span, phase, combine = columns
-        n_deps, ptr, succ = dependency_csr(
-            self._nodes,
-            np.concatenate([none, *self._before]),
-            np.concatenate([none, *self._after]),
-        )
+    def finish(self, *, order: NDArray[np.int32] | None = None) -> Structure:
+        """Return the structure; ``order`` as in `Structure`. The builder is empty afterwards."""
+        joined: dict[str, Any] = {}
+        for name, dtype in _COLUMNS.items():  # column by column, so that little is held twice
+            blocks = self._columns.pop(name)
+            one = len(blocks) == 1
+            joined[name] = blocks[0] if one else np.concatenate([np.empty(0, dtype), *blocks])
+        if bool((joined["span"] == 1).all()):
+            joined["span"] = None
+        n_deps, ptr, succ = _csr(self._nodes, self._edges)
+        self._edges = []
         return Structure(
             n_ranks=self.n_ranks,
-            src=src,
-            dst=dst,
             n_deps=n_deps,
             succ_ptr=ptr,
             succ=succ,
-            chunk=chunk,
-            phase=phase,
-            combine=combine.astype(np.bool_),
             n_chunks=self.n_chunks,
             parts=self.parts,
-            span=None if bool((span == 1).all()) else span,
+            order=order,
+            **joined,
         )
+
+
+def _csr(
+    n_nodes: int, edges: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """Return ``(n_deps, succ_ptr, succ)`` of blocks of edges, equal sources in order of blocks.
+
+    As `dependency_csr`, without sorting those blocks that are sorted already: nearly all are, and
+    the sort would take most of the time of a large schedule.
+    """
+    counts = np.zeros(n_nodes + 1, np.int32)
+    n_deps = np.zeros(n_nodes, np.int32)
+    for before, after in edges:
+        counts[1:] += np.bincount(before, minlength=n_nodes)
+        n_deps += np.bincount(after, minlength=n_nodes).astype(np.int32)
+    total = check_nodes(sum(len(before) for before, _ in edges))
+    ptr = np.cumsum(counts, dtype=np.int32)
+    succ = np.empty(total, np.int32)
+    free = ptr[:-1].copy()  # where the next successor of each node goes
+    for before, after in edges:
+        if len(before) and not (before[1:] > before[:-1]).all():
+            by = np.argsort(before, kind="stable")
+            before, after = before[by], after[by]
+            run = np.flatnonzero(np.concatenate(([True], before[1:] != before[:-1])))
+            lengths = np.diff(np.append(run, len(before)))
+            nth = np.arange(len(before)) - np.repeat(run, lengths)
+            succ[free[before] + nth] = after
+            free[before[run]] += lengths.astype(np.int32)
+        else:
+            succ[free[before]] = after
+            free[before] += 1
+    return n_deps, ptr, succ
 
 
 class StructureCache:

@@ -21,11 +21,15 @@ from railweave.fabric.schedule import NodeKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from railweave.fabric.schedule import Schedule
 
 __all__ = ["verify"]
 
 _READ, _ADD, _REPLACE = range(3)
+_REDUCING: Final = ("all_reduce", "barrier", "reduce", "reduce_scatter")
+_SHARED: Final = ("all_gather", "all_to_all", "gather", "reduce_scatter", "scatter")
 _BLOCK: Final = 4096  # nodes whose descendants are traced in one pass over the graph
 
 _Cell = tuple[int, int]  # rank, chunk
@@ -64,7 +68,7 @@ def verify(
     size_bytes
         The operation's size in bytes, if that is to be checked too.
     root
-        Root of a broadcast or a reduce.
+        Root of a broadcast, reduce, gather or scatter.
     pairs
         For send and recv: source and target of each message, in order of chunks. Default: chunk
         ``r`` goes from rank ``r`` to the rank after it.
@@ -104,36 +108,50 @@ def _ranks(content: int) -> list[int]:
 def _contract(
     schedule: Schedule, op: str, root: int, pairs: Sequence[tuple[int, int]] | None
 ) -> _Contract:
-    ranks, chunks = range(schedule.n_ranks), range(schedule.n_chunks)
-    everyone = (1 << schedule.n_ranks) - 1
-    if op in ("all_gather", "reduce_scatter") and schedule.n_chunks % schedule.n_ranks:
+    n = schedule.n_ranks
+    ranks, chunks = range(n), range(schedule.n_chunks)
+    everyone = (1 << n) - 1
+    order = list(ranks) if schedule.order is None else schedule.order.tolist()
+    if sorted(order) != list(ranks):
+        raise CheckError(f"{op}: the order of the ranks' shares does not name each rank once")
+    if op in _SHARED and schedule.n_chunks % n:
         raise CheckError(f"{op}: {schedule.n_chunks} chunks cannot be shared evenly")
-    share = max(schedule.n_chunks // schedule.n_ranks, 1)
-    each = {(r, c): 1 << r for r in ranks for c in chunks}
+    share = max(schedule.n_chunks // n, 1)
+    home = [order[c // share] for c in chunks] if op in _SHARED else []
+    each = {(r, c): 1 << r for r in ranks for c in chunks} if op in _REDUCING else {}
     match op:
         case "all_reduce" | "barrier":
             return _Contract(each, dict.fromkeys(each, everyone))
         case "reduce_scatter":
-            return _Contract(each, {(c // share, c): everyone for c in chunks})
+            return _Contract(each, {(r, c): everyone for c, r in enumerate(home)})
         case "reduce":
             return _Contract(each, {(root, c): everyone for c in chunks})
         case "all_gather":
             return _Contract(
-                {(c // share, c): 1 << c // share for c in chunks},
-                {(r, c): 1 << c // share for r in ranks for c in chunks},
+                {(r, c): 1 << r for c, r in enumerate(home)},
+                {(to, c): 1 << r for to in ranks for c, r in enumerate(home)},
             )
         case "broadcast":
             return _Contract(
                 {(root, c): 1 << root for c in chunks},
                 {(r, c): 1 << root for r in ranks for c in chunks},
             )
-        case "all_to_all":
-            if schedule.n_chunks != schedule.n_ranks**2:
-                raise CheckError(f"all_to_all: {schedule.n_chunks} chunks are not one per pair")
-            n = schedule.n_ranks
+        case "gather":
             return _Contract(
-                {(c // n, c): 1 << c // n for c in chunks},
-                {(c % n, c): 1 << c // n for c in chunks},
+                {(r, c): 1 << r for c, r in enumerate(home)},
+                {(root, c): 1 << r for c, r in enumerate(home)},
+            )
+        case "scatter":
+            return _Contract(
+                {(root, c): 1 << root for c in chunks},
+                {(r, c): 1 << root for c, r in enumerate(home)},
+            )
+        case "all_to_all":
+            if schedule.n_chunks != n**2:
+                raise CheckError(f"all_to_all: {schedule.n_chunks} chunks are not one per pair")
+            return _Contract(
+                {(order[c % n], c): 1 << order[c % n] for c in chunks},
+                {(home[c], c): 1 << order[c % n] for c in chunks},
             )
         case "send" | "recv":
             return _messages(schedule, pairs)
@@ -257,17 +275,29 @@ def _check_sizes(schedule: Schedule, op: str, size_bytes: int | None) -> None:
     moving = schedule.kind == NodeKind.TRANSFER
     chunk, sizes = schedule.chunk[moving], schedule.size_bytes[moving]
     span = np.ones(len(chunk), np.int32) if schedule.span is None else schedule.span[moving]
-    single = span == 1
     length = np.full(schedule.n_chunks, -1, np.int64)
-    length[chunk[single]] = sizes[single]
-    known = np.concatenate([[0], np.cumsum(length)])
-    whole = np.concatenate([[0], np.cumsum(length < 0)])
-    sure = whole[chunk + span] == whole[chunk]
-    if np.any((known[chunk + span] - known[chunk] != sizes) & sure):
-        raise CheckError("a chunk has different lengths in different transfers")
+    length[chunk[span == 1]] = sizes[span == 1]
+    while True:
+        known = np.concatenate([[0], np.cumsum(np.maximum(length, 0))])
+        unknown = np.concatenate([[0], np.cumsum(length < 0)])
+        missing = unknown[chunk + span] - unknown[chunk]
+        rest = sizes - (known[chunk + span] - known[chunk])
+        if np.any(rest[missing == 0]):
+            raise CheckError("a chunk has different lengths in different transfers")
+        tells = np.flatnonzero(missing == 1)
+        if not len(tells):
+            break
+        # The only chunk of a transfer whose length is not known yet.
+        at = np.searchsorted(unknown, unknown[chunk[tells]], side="right") - 1
+        if np.any(rest[tells] < 0):
+            raise CheckError("a chunk has different lengths in different transfers")
+        length[at] = rest[tells]
     n = schedule.n_ranks
     if op == "all_to_all":
         _check_blocks(length.reshape(n, n), size_bytes)
+        return
+    if op in ("gather", "scatter"):
+        _check_kept(length, size_bytes, n)
         return
     if np.any(length < 0):
         raise CheckError("the lengths of some chunks cannot be told from the transfers")
@@ -284,14 +314,24 @@ def _check_sizes(schedule: Schedule, op: str, size_bytes: int | None) -> None:
         )
 
 
-def _check_blocks(
-    length: np.ndarray[tuple[int, int], np.dtype[np.int64]], size_bytes: int | None
-) -> None:
-    """Check an all_to_all: what a rank sends, and the block that it keeps, are its buffer."""
+def _check_kept(length: NDArray[np.int64], size_bytes: int | None, ranks: int) -> None:
+    """Check a gather or a scatter: what is sent, and the share the root keeps, are the buffer."""
+    if size_bytes is None:
+        return
+    kept = size_bytes - int(length[length >= 0].sum())
+    if not size_bytes // ranks <= kept <= -(-size_bytes // ranks):
+        raise CheckError(f"the shares of the ranks do not make up {size_bytes} bytes")
+
+
+def _check_blocks(length: NDArray[np.int64], size_bytes: int | None) -> None:
+    """Check an all_to_all: what a rank sends, and the block that it keeps, are its buffer.
+
+    ``length`` has a row per destination and a column per source.
+    """
     if size_bytes is None:
         return
     n = len(length)
-    sent = np.where(np.eye(n, dtype=np.bool_), 0, length).sum(axis=1)
+    sent = np.where(np.eye(n, dtype=np.bool_), 0, length).sum(axis=0)
     kept = size_bytes - sent
     if np.any(kept < size_bytes // n) or np.any(kept > -(-size_bytes // n)):
         raise CheckError(f"the blocks of a rank do not make up {size_bytes} bytes")

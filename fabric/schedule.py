@@ -59,6 +59,9 @@ class Schedule:
         Optional bool (nodes,): the receiver adds what arrives to what it holds, or replaces it.
     n_chunks
         Number of logical chunks that ``chunk`` counts.
+    order
+        Optional int32 (n_ranks,): where each rank has a share of the chunks, the ranks in order
+        of their shares; None: rank ``r`` has share ``r``. Engines ignore it.
     op, algorithm
         Names of the operation and of the algorithm that realises it.
     key
@@ -83,6 +86,7 @@ class Schedule:
     span: NDArray[np.int32] | None = None
     combine: NDArray[np.bool_] | None = None
     n_chunks: int = 0
+    order: NDArray[np.int32] | None = None
     op: str = ""
     algorithm: str = ""
     key: Hashable = None
