@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that emulates: flows and schedules become TCP transfers over a real Linux network.
+
+It stands where the fluid engine stands, so that every kind of workload, the run folder, drawings
+and reports work on what was measured. Its clock is the fabric's: the emulation runs slower by the
+scale, and while nothing is under way it is not waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from railweave.fabric.engine import Capabilities, LinkCounters
+from railweave.fabric.errors import InputError, RailweaveError, StalledError
+from railweave.fabric.jobs import JobEngine
+from railweave.fabric.schedule import NodeKind
+from railweave.fabric.units import PS_PER_S
+from railweave.tools.emulate.kernel_routing import KernelRouting
+from railweave.tools.emulate.predicting import check_flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    import simpy
+    from numpy.typing import NDArray
+
+    from railweave.fabric.flow import Flow
+    from railweave.fabric.jobs import Job
+    from railweave.tools.emulate.lab import Lab
+
+__all__ = ["EmulatedEngine", "Stall"]
+
+_TURN_NS: Final = 50_000_000  # others (Ctrl-C) get a turn this often
+_SETTLE_NS: Final = 5_000_000  # before traffic begins after a pause: buckets fill, queues drain
+_HOPELESS_NS: Final = 20_000_000_000  # no end in sight for so long after it was due: stalled
+_NO_WIRE: Final = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stall:
+    """The longest silence of a transfer, in ns of the wall clock."""
+
+    length_ns: int
+    began_ns: int
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A job that ended: times in ps of the fabric's clock."""
+
+    end_ps: int
+    job: Job
+    message: dict[str, Any]
+
+
+class EmulatedEngine(JobEngine):
+    """Runs what it is given over a `Lab`.
+
+    Parameters
+    ----------
+    lab
+        The network and its circuits.
+    """
+
+    name = "emulated"
+    capabilities = Capabilities(contention=True, packets=False, set_link=False)
+
+    def __init__(self, *args: Any, lab: Lab, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lab = lab
+        self.burst_bytes = int(lab.burst_bytes.max(initial=0))
+        self.stalls: dict[str, Stall] = {}
+        self.began_ns: int | None = None
+        self.ended_ns = 0
+        self._waiting: list[Job] = []
+        self._jobs: dict[int, Job] = {}
+        self._count_jobs = 0
+        self._ended: deque[_Done] = deque()
+        self._anchor_ps, self._anchor_ns = 0, 0
+
+    @property
+    def kernel(self) -> KernelRouting:
+        """The routing, which is the kernels'."""
+        routing = self.binder.routing
+        assert isinstance(routing, KernelRouting)
+        return routing
+
+    # ------------------------------------------------------------------ clock
+    def wall_ns(self, time_ps: int) -> int:
+        """Return the time of the monotonic clock at which a time of the fabric comes."""
+        since_ps = time_ps - self._anchor_ps
+        return self._anchor_ns + since_ps * self._lab.plan.scale // 1000
+
+    def fabric_ps(self, wall_ns: int) -> int:
+        """Return the fabric's time at a time of the monotonic clock."""
+        return self._anchor_ps + (wall_ns - self._anchor_ns) * 1000 // self._lab.plan.scale
+
+    # ------------------------------------------------------------------ starting
+    def prepare(self, flows: Iterable[Flow]) -> None:
+        """Open the connections of flows all at once."""
+        known = list(flows)
+        for flow in known:
+            check_flow(flow)
+        self.kernel.find(known)
+        self._lab.open()
+
+    def send(self, flow: Flow) -> simpy.Event:
+        """Start a flow on its own connection."""
+        check_flow(flow)
+        self.kernel.check_outside(flow)
+        return super().send(self.kernel.pinned(flow))
+
+    def _begin(self, job: Job) -> None:
+        self._waiting.append(job)
+
+    def _hand_over(self) -> None:
+        """Give the inside what starts now."""
+        starting, self._waiting = self._waiting, []
+        graphs = []
+        for job in starting:
+            self._count_jobs += 1
+            graphs.append({"job": self._count_jobs, "repeat": job.repeat, **self._request(job)})
+        self._lab.open()
+        if self.began_ns is None:
+            self._lab.begin()
+        now_ps = int(self.env.now)
+        if not self._jobs:  # nothing is under way: the clock starts again from here
+            self._anchor_ps = now_ps
+            self._anchor_ns = time.monotonic_ns() + _SETTLE_NS
+        if self.began_ns is None:
+            self.began_ns = self._anchor_ns
+        self._jobs.update((graph["job"], job) for graph, job in zip(graphs, starting, strict=True))
+        self._lab.sandbox.call("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
+
+    def _request(self, job: Job) -> dict[str, Any]:
+        """Return a job's graph in the inside's terms: connections, and ns of the wall clock."""
+        plan, scale = job.bound.schedule, self._lab.plan.scale
+        nodes = []
+        for node in range(len(plan)):
+            delay = int(plan.delay_ps[node]) * scale // 1000
+            path = int(job.bound.path[node])
+            size = int(plan.size_bytes[node])
+            if plan.kind[node] != NodeKind.TRANSFER:
+                nodes.append((_NO_WIRE, 0, 0, delay, -1))
+                continue
+            wire = self._wire(job, path)
+            if wire is not None:
+                nodes.append((wire, size, delay, 0, -1))
+            else:  # inside a host there is nothing to emulate: it takes its time alone
+                wait = self._inside_ps(path, size) * scale // 1000
+                nodes.append((_NO_WIRE, 0, delay, wait, path))
+        return {
+            "nodes": nodes,
+            "n_deps": plan.n_deps.tolist(),
+            "succ_ptr": plan.succ_ptr.tolist(),
+            "succ": plan.succ.tolist(),
+        }
+
+    def _wire(self, job: Job, path: int) -> int | None:
+        if job.flow is not None:
+            circuit = self.kernel.circuit_of(job.flow)
+        else:
+            circuit = None if path < 0 else self.kernel.circuit_over(self.table.links_of(path))
+        return None if circuit is None else circuit.number
+
+    def _inside_ps(self, path: int, size_bytes: int) -> int:
+        if path < 0:
+            return 0
+        rate = int(self.fabric.link_rate_bps[self.table.links_of(path)].min())
+        return size_bytes * 8 * PS_PER_S // rate
+
+    # ------------------------------------------------------------------ time
+    @property
+    def busy(self) -> bool:
+        """Whether anything has started that has not ended."""
+        return bool(self._waiting or self._jobs or self._ended)
+
+    def advance(self, limit_ps: int | None) -> int | None:
+        """Wait for the next end, or until ``limit_ps`` has come."""
+        if self._waiting:
+            self._hand_over()
+        turn_ns = time.monotonic_ns() + _TURN_NS
+        limit_ns = None if limit_ps is None else self.wall_ns(limit_ps)
+        while not self._ended:
+            until = turn_ns if limit_ns is None else min(turn_ns, limit_ns)
+            event = self._lab.sandbox.event(until)
+            if event is not None:
+                self._hear(event)
+            elif limit_ns is not None and time.monotonic_ns() >= limit_ns:
+                return None
+            elif time.monotonic_ns() >= turn_ns:
+                self._check_time()
+                return int(self.env.now)  # nothing to deliver: others get their turn
+        first = self._ended[0].end_ps
+        if limit_ps is not None and first > limit_ps:
+            return None
+        return max(first, int(self.env.now))
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        if event["event"] == "done":
+            job = self._jobs.pop(event["job"])
+            self._ended.append(_Done(self.fabric_ps(event["end"]), job, event))
+            self.ended_ns = max(self.ended_ns, event["end"])
+        else:
+            self._lab.heard(event)
+
+    def _check_time(self) -> None:
+        """Stop at the time limit, and where nothing ends any more."""
+        now = time.monotonic_ns()
+        self._lab.check_time(now)
+        assert self.began_ns is not None
+        if now > self._lab.due_ns(self.began_ns) + _HOPELESS_NS:
+            waiting = "; ".join(self.waiting())
+            raise StalledError(f"transfers that should have ended long ago go on: {waiting}")
+
+    def deliver(self) -> None:
+        """Fire the event of the first end."""
+        if not self._ended:
+            return
+        done = self._ended.popleft()
+        job, message = done.job, done.message
+        job.start_ps = max(job.start_ps, self.fabric_ps(message["start"]))
+        name = job.tag if job.flow is None else job.flow.id
+        self.stalls[name] = Stall(length_ns=message["gap"], began_ns=message["gap_began"])
+        self._finish(job, end_ps=done.end_ps)
+
+    # ------------------------------------------------------------------ looking
+    def check_bound(self, what: str, *, took_ps: int, bound_ps: int) -> None:
+        """Raise `PhysicsError` if a result beat its bound by more than the buckets allow."""
+        super().check_bound(what, took_ps=took_ps + self._lab.credit_ps, bound_ps=bound_ps)
+
+    def cancel(self, flow: Flow) -> None:
+        """Refuse: what is on its way stays there."""
+        raise InputError(f"flow '{flow.id}' cannot be cancelled", expected="a simulated run")
+
+    def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
+        """Refuse: cables change by the scenario's faults only."""
+        raise RailweaveError(f"link {link} changes by the scenario's faults only")
+
+    def arithmetic(self) -> LinkCounters:
+        """Return what the links should have carried by the sizes and paths of what ended."""
+        return super().counters()
+
+    def counters(self) -> LinkCounters:
+        """Return what the shapers counted; inside hosts, what should have been carried."""
+        counted = super().counters()
+        wire: NDArray[np.int64] = counted.wire_bytes.copy()
+        acks: NDArray[np.int64] = counted.ack_bytes.copy()
+        for link, carried in self._lab.carried().items():
+            acks[link] = min(acks[link], carried)
+            wire[link] = carried - acks[link]
+        return LinkCounters(wire_bytes=wire, ack_bytes=acks)
+
+    def waiting(self) -> list[str]:
+        """Say what has started and has not ended."""
+        names = self.fabric.device_names
+        return [
+            f"collective '{job.tag}' has not ended"
+            if job.flow is None
+            else f"flow '{job.flow.id}' ({names[job.flow.src]} -> {names[job.flow.dst]}) "
+            "has not ended"
+            for job in self._jobs.values()
+        ]

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs inside the sandbox: builds the network and moves the bytes, told so by JSON lines.
+
+``python -m railweave.tools.emulate.inside`` is process 1 of its own process, mount and network
+namespaces. Requests come on standard input, one JSON object a line, each answered on standard
+output by ``{"reply": n, ...}``; what happens later is told by ``{"event": ...}``. When standard
+input ends it exits, and the kernel ends and removes everything below it: there is nothing to clean.
+
+Standard library only: it starts in milliseconds and needs nothing from railweave's fabric.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from railweave.tools.emulate.ending import die_with_parent
+from railweave.tools.emulate.features import probe
+from railweave.tools.emulate.graphs import Graphs
+from railweave.tools.emulate.loop import Loop
+from railweave.tools.emulate.spaces import Refused, batches, build, run_batch
+from railweave.tools.emulate.wires import Wires
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Inside"]
+
+_CHUNK: Final = 1 << 16
+_LIMIT_VARIABLE: Final = "RAILWEAVE_LIMIT_S"
+_FOREVER_S: Final = 1e6
+_PRIORITY: Final = -15  # before whatever else this machine does: it keeps time
+_FAREWELL_S: Final = 0.5  # from SIGTERM to SIGKILL of the ranks' processes
+
+
+class Inside:
+    """Answers requests until its input ends."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.wires = Wires(self.loop)
+        self.graphs = Graphs(self.loop, self.wires, self.tell)
+        self._input = b""
+        self._ranks: dict[int, subprocess.Popen[bytes]] = {}
+        self._operations: dict[str, Callable[..., Any]] = {
+            "probe": probe,
+            "build": build,
+            "ip": lambda namespaces, as_json=False: batches("ip", namespaces, as_json=as_json),
+            "tc": lambda namespaces, as_json=False: batches("tc", namespaces, as_json=as_json),
+            "show": self._show,
+            "open": self.wires.open,
+            "close": self.wires.close,
+            "start": self.graphs.start,
+            "waiting": self.graphs.waiting,
+            "later": self._later,
+            "spawn": self._spawn,
+            "end_ranks": self._end_ranks,
+        }
+
+    def serve(self) -> None:
+        """Answer requests until standard input ends."""
+        limit_s = float(os.environ.get(_LIMIT_VARIABLE, "inf"))
+        if limit_s < _FOREVER_S:
+            self.loop.at(time.monotonic_ns() + int(limit_s * 1e9), self.loop.stop)
+        os.set_blocking(0, False)
+        self.loop.watch(0, selectors.EVENT_READ, self._read)
+        self.loop.run()
+        self._end_ranks()
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Write one line; a reader that is gone ends the loop."""
+        try:
+            sys.stdout.write(json.dumps(message, separators=(",", ":")) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self.loop.stop()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(0, _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self.loop.stop()
+            return
+        *lines, self._input = (self._input + data).split(b"\n")
+        for line in lines:
+            self._answer(json.loads(line))
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        number, name = request.pop("request"), request.pop("do")
+        try:
+            value = self._operations[name](**request)
+        except Refused as error:
+            self.tell({"reply": number, "refused": str(error)})
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self.tell({"reply": number, "refused": f"{name}: {reason}"})
+        else:
+            self.tell({"reply": number, "value": value})
+
+    # ------------------------------------------------------------------ looking
+    @staticmethod
+    def _show(namespaces: list[str]) -> dict[str, Any]:
+        """Return the root shaper's counters of each interface: namespace -> name -> counts."""
+        found: dict[str, Any] = {}
+        lines = {name: ["qdisc show"] for name in namespaces}
+        for name, text in batches("tc", lines, as_json=True, counters=True).items():
+            rows = [row for line in text.splitlines() if line for row in json.loads(line)]
+            found[name] = {
+                row["dev"]: {key: row.get(key, 0) for key in ("bytes", "packets", "drops")}
+                for row in rows
+                if row.get("root") and row["kind"] in ("htb", "tbf")
+            }
+        return found
+
+    # ------------------------------------------------------------------ later
+    def _later(self, when_ns: int, name: str, ip: dict[str, Any], tc: dict[str, Any]) -> None:
+        """Run batches at a time of the monotonic clock, then tell ``acted``."""
+        ready = [("ip", space, lines) for space, lines in ip.items()]
+        ready += [("tc", space, lines) for space, lines in tc.items()]
+
+        def act() -> None:
+            began = time.monotonic_ns()
+            running = [run_batch(tool, space, lines) for tool, space, lines in ready]
+            left = len(running)
+
+            def ended(process: subprocess.Popen[bytes]) -> None:
+                nonlocal left
+                left -= 1
+                said = process.stderr.read().decode(errors="replace") if process.stderr else ""
+                if process.wait() and said:
+                    self.tell({"event": "failed", "name": name, "said": said.strip()})
+                if not left:
+                    ended_ns = time.monotonic_ns()
+                    self.tell({"event": "acted", "name": name, "began": began, "ended": ended_ns})
+
+            for process in running:
+                self.loop.on_exit(process.pid, lambda process=process: ended(process))
+
+        self.loop.at(when_ns, act)
+
+    # ------------------------------------------------------------------ ranks
+    def _spawn(self, rank: int, namespace: str, command: list[str], env: dict[str, str]) -> int:
+        """Start a command in a namespace; its output comes back line by line."""
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", namespace, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, 0)
+        self._ranks[rank] = process
+        for stream, pipe in (("out", process.stdout), ("err", process.stderr)):
+            assert pipe is not None
+            self._forward(rank, stream, pipe.fileno())
+        self.loop.on_exit(process.pid, lambda: self._rank_ended(rank))
+        return process.pid
+
+    def _forward(self, rank: int, stream: str, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        kept = b""
+
+        def read() -> None:
+            nonlocal kept
+            try:
+                data = os.read(descriptor, _CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                self.loop.forget(descriptor)
+            *lines, kept = (kept + data).split(b"\n")
+            if not data and kept:
+                lines, kept = [kept], b""
+            for line in lines:
+                text = line.decode(errors="replace")
+                self.tell({"event": "said", "rank": rank, "stream": stream, "line": text})
+
+        self.loop.watch(descriptor, selectors.EVENT_READ, read)
+
+    def _rank_ended(self, rank: int) -> None:
+        code = self._ranks[rank].wait()
+        self.tell({"event": "exited", "rank": rank, "code": code})
+
+    def _end_ranks(self) -> None:
+        """End the ranks that still run, asking first."""
+        running = [process for process in self._ranks.values() if process.poll() is None]
+        for number in (15, 9):
+            for process in running:
+                try:
+                    os.killpg(process.pid, number)
+                except ProcessLookupError:
+                    continue
+            deadline = time.monotonic() + _FAREWELL_S
+            for process in running:
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue
+
+
+def main() -> int:
+    """Prepare the sandbox, say so, and serve."""
+    die_with_parent()
+    with suppress(OSError):  # not permitted unprivileged: then it runs like any other process
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    # The names of namespaces are files below /run: on a file system of our own nobody else sees
+    # them, and they vanish with it.
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "railweave", "/run"], check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        print(json.dumps({"event": "refused", "why": done.stderr.strip()}), flush=True)
+        return errno.EPERM
+    Path("/run/netns").mkdir()
+    print(json.dumps({"event": "ready"}), flush=True)
+    Inside().serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A built network: its sandbox, its plan, its circuits and what they are measured by."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from railweave.fabric.errors import RailweaveError
+from railweave.fabric.units import PS_PER_S
+from railweave.tools.emulate.batches import setup_request
+from railweave.tools.emulate.circuits import Circuits
+from railweave.tools.emulate.features import CONGESTION
+from railweave.tools.emulate.headroom import CpuTimes, Headroom
+from railweave.tools.emulate.sandbox import Sandbox, check_features
+from railweave.tools.emulate.shaping import Shaping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from railweave.tools.emulate.plan import NetworkPlan
+    from railweave.tools.emulate.shaping import Mode
+
+__all__ = ["Lab", "OverTimeError"]
+
+_WINDOW_BYTES: Final = 128 * 1024
+"""SO_RCVBUF: bounds the queue of a connection; twice this is reserved, half of it is window."""
+_BUILDING_S: Final = 120.0
+
+
+class OverTimeError(RailweaveError):
+    """The emulation took longer than it was allowed to."""
+
+
+class Lab:
+    """A network while it exists; use it as a context manager.
+
+    Parameters
+    ----------
+    plan, mode
+        What to build, and how its cables queue.
+    limit_s
+        Wall time after which traffic is stopped.
+
+    Raises
+    ------
+    MissingToolError
+        Namespaces are not permitted here, or the kernel lacks something.
+    """
+
+    def __init__(self, plan: NetworkPlan, *, mode: Mode, limit_s: float) -> None:
+        self.plan = plan
+        self.shaping = Shaping.of(plan, mode)
+        self.limit_s = limit_s
+        self.headroom: Headroom | None = None
+        self.expected_s = 0.0
+        self.acted: list[dict[str, Any]] = []
+        self.sandbox = Sandbox(limit_s=limit_s + _BUILDING_S)
+        try:
+            features = self.sandbox.call("probe")
+            check_features(features)
+            self.congestion = next(one for one in CONGESTION if not features[f"TCP {one}"])
+            self.sandbox.call("build", **setup_request(plan, self.shaping))
+            self._namespaces = sorted({one.namespace for one in plan.interfaces.values()})
+            self.circuits = Circuits(self.sandbox, plan)
+            self._opened = 0
+            self._before: dict[int, int] = self._count()
+            self._cpus: CpuTimes | None = None
+            self._began_ns: int | None = None
+        except BaseException:
+            self.sandbox.close()
+            raise
+
+    # ------------------------------------------------------------------ figures of the shapers
+    @property
+    def burst_bytes(self) -> NDArray[np.float64]:
+        """float64 (links,): buckets of the shapers, 0 where nothing is shaped."""
+        sizes = np.zeros(self.plan.fabric.n_links)
+        for link, one in self.plan.interfaces.items():
+            sizes[link] = self.shaping.burst_bytes(one.rate_bps)
+        return sizes
+
+    @property
+    def credit_ps(self) -> int:
+        """Most that a transfer can be ahead of the rates thanks to the buckets, fabric time, ps."""
+        fabric, burst = self.plan.fabric, self.burst_bytes
+        shaped = burst > 0
+        return int((burst[shaped] * 8 * PS_PER_S / fabric.link_rate_bps[shaped]).max(initial=0))
+
+    # ------------------------------------------------------------------ traffic
+    def open(self) -> None:
+        """Open the connections of circuits that have none yet."""
+        new = [circuit for circuit in self.circuits.all() if circuit.number >= self._opened]
+        if not new:
+            return
+        failed = self.sandbox.call(
+            "open",
+            connections=[self.circuits.request(circuit) for circuit in new],
+            congestion=self.congestion,
+            window=_WINDOW_BYTES,
+        )
+        if failed:
+            number, why = next(iter(failed.items()))
+            circuit = next(one for one in new if one.number == int(number))
+            names = self.plan.fabric.device_names
+            raise RailweaveError(
+                f"no connection from {names[circuit.source]} to {names[circuit.target]}: {why}"
+            )
+        self._opened = len(self.circuits)
+
+    def begin(self) -> None:
+        """Note that traffic begins now."""
+        self._began_ns = time.monotonic_ns()
+        self._before = self._count()
+        self._cpus = CpuTimes.now()
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """Take note of an event that is not the end of a transfer."""
+        if event["event"] == "failed":
+            raise RailweaveError(f"{event['name']}: {event['said']}")
+        if event["event"] == "acted":
+            self.acted.append(dict(event))
+
+    def due_ns(self, began_ns: int) -> int:
+        """Return when everything should have ended, by what was expected."""
+        return began_ns + int(2 * self.expected_s * 1e9)
+
+    def check_time(self, now_ns: int) -> None:
+        """Raise `OverTimeError` past the time limit."""
+        if self._began_ns is not None and now_ns > self._began_ns + int(self.limit_s * 1e9):
+            raise OverTimeError(f"the emulation was stopped at its limit of {self.limit_s:g} s")
+
+    def end(self) -> None:
+        """Note that traffic has ended."""
+        if self._cpus is not None:
+            self.headroom = Headroom.between(self._cpus, CpuTimes.now())
+
+    # ------------------------------------------------------------------ counters
+    def _count(self) -> dict[int, int]:
+        shown = self.sandbox.call("show", namespaces=self._namespaces)
+        return {
+            link: int(shown[one.namespace].get(one.name, {}).get("bytes", 0))
+            for link, one in self.plan.interfaces.items()
+        }
+
+    def carried(self) -> dict[int, int]:
+        """Return link -> bytes that its shaper let through since traffic began."""
+        return {link: count - self._before[link] for link, count in self._count().items()}
+
+    def drops(self) -> int:
+        """Return how many packets the shapers dropped."""
+        shown = self.sandbox.call("show", namespaces=self._namespaces)
+        return sum(one["drops"] for counts in shown.values() for one in counts.values())
+
+    # ------------------------------------------------------------------ ending
+    def close(self) -> None:
+        """Remove the network."""
+        self.sandbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emulate a scenario: build its network, predict, measure, and give both results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from railweave.fabric.errors import InputError
+from railweave.fabric.routing import Routing
+from railweave.fabric.units import PS_PER_S
+from railweave.runner import Stage, faulted_fabric, run_scenario
+from railweave.scenario import load_scenario
+from railweave.tools.emulate.choosing import PathChooser
+from railweave.tools.emulate.emulated import EmulatedEngine, Stall
+from railweave.tools.emulate.kernel_routing import KernelRouting
+from railweave.tools.emulate.lab import Lab
+from railweave.tools.emulate.plan import make_plan
+from railweave.tools.emulate.predicting import PredictingEngine
+from railweave.tools.emulate.shaping import FRAME_HEADER_BYTES, PAYLOAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from railweave.fabric.engine import FabricEnvironment
+    from railweave.fabric.graph import Fabric
+    from railweave.result import Result
+    from railweave.scenario import Scenario, ScenarioSource
+    from railweave.tools.emulate.choosing import Choice
+    from railweave.tools.emulate.headroom import Headroom
+    from railweave.tools.emulate.shaping import Mode
+
+__all__ = ["Emulation", "Options", "emulate", "load_for_emulation"]
+
+DEFAULT_SCALE: Final = 2000
+DEFAULT_LIMIT_S: Final = 300.0
+_ACK_EVERY: Final = 11
+"""Packets per acknowledgement: a GSO packet of 16 kB holds 11, and is acknowledged as one."""
+_ACK_BYTES: Final = 66
+"""Ethernet 14, IPv4 20, TCP 20 and timestamps 12, as the shapers count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to emulate.
+
+    Parameters
+    ----------
+    scale
+        Rates are divided by it.
+    mode
+        ``fair`` or ``fifo`` cables.
+    paths
+        Which paths connections take, see `PathChooser`.
+    limit_s
+        Wall time of the traffic, at most.
+    """
+
+    scale: int = DEFAULT_SCALE
+    mode: Mode = "fair"
+    paths: Choice = "kernel"
+    limit_s: float = DEFAULT_LIMIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emulation:
+    """What came of it.
+
+    Parameters
+    ----------
+    options
+        How it was done.
+    predicted, measured
+        The same scenario on the fluid engine and as a network, in the fabric's time.
+    headroom
+        How busy the CPUs were, or None where no traffic ran.
+    link_bytes
+        int64 (links,): what each link should have carried by sizes and paths, data only.
+    stalls
+        Flow or collective -> its longest silence.
+    drops
+        Packets that the shapers dropped.
+    congestion
+        TCP congestion control that was used.
+    unprivileged
+        Whether it ran in a user namespace.
+    """
+
+    options: Options
+    predicted: Result
+    measured: Result
+    headroom: Headroom | None
+    link_bytes: np.ndarray[Any, np.dtype[np.int64]]
+    stalls: Mapping[str, Stall]
+    drops: int
+    congestion: str
+    unprivileged: bool
+
+
+def load_for_emulation(
+    source: ScenarioSource, *, overrides: Mapping[str, Any] | None = None
+) -> Scenario:
+    """Read a scenario with the frames of TCP over Ethernet in place of its own.
+
+    Raises
+    ------
+    InputError
+        Anything wrong in the scenario.
+    """
+    frames = {
+        "engine": "fluid",
+        "network.mtu": f"{PAYLOAD_BYTES}B",
+        "network.frame_overhead": f"{FRAME_HEADER_BYTES}B",
+        "network.switching": "cut-through",
+        "network.switch_latency": "0s",
+        "network.host_latency": "0s",
+        "network.ack.every": _ACK_EVERY,
+        "network.ack.size": f"{_ACK_BYTES}B",
+    }
+    return load_scenario(source, overrides={**frames, **(overrides or {})})
+
+
+def _without_delays(fabric: Fabric) -> Fabric:
+    """Return the fabric with cables of no length: a veth pair has none to speak of."""
+    delays = np.where(fabric.link_network, 0, fabric.link_delay_ps)
+    return replace(fabric, link_delay_ps=delays)
+
+
+def emulate(scenario: Scenario, options: Options) -> Emulation:
+    """Build a scenario's network, predict what it will do, and measure it.
+
+    Parameters
+    ----------
+    scenario
+        From `load_for_emulation`.
+
+    Raises
+    ------
+    InputError
+        The scenario cannot be emulated, or would take longer than the limit.
+    MissingToolError
+        Namespaces are not permitted here, or the kernel lacks something.
+    """
+    model = scenario.model
+    fabric = _without_delays(faulted_fabric(scenario))
+    routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
+    plan = make_plan(fabric, routing, scale=options.scale, seed=model.seed)
+    with Lab(plan, mode=options.mode, limit_s=options.limit_s) as lab:
+        kernel = KernelRouting(
+            fabric,
+            policy=model.routing.policy,
+            seed=model.seed,
+            circuits=lab.circuits,
+            chooser=PathChooser(routing, options.paths),
+        )
+        qps: dict[str, Any] = {"qps": model.routing.qps, "qp_mode": model.routing.qp_mode}
+
+        def predicting(env: FabricEnvironment, scenario: Scenario) -> Stage:
+            engine = PredictingEngine(
+                env, fabric, kernel, scenario.settings, burst_bytes=lab.burst_bytes, **qps
+            )
+            return Stage(fabric=fabric, routing=kernel, engine=engine)
+
+        predicted = run_scenario(scenario, stage=predicting)
+        predicted.raise_for_status()
+        lab.expected_s = _busy_ps(predicted) * options.scale / PS_PER_S
+        if lab.expected_s > options.limit_s:
+            raise InputError(
+                f"the emulation would take {lab.expected_s:.0f} s",
+                field="limit",
+                expected=f"at most {options.limit_s:g} s: less traffic, a smaller scale, "
+                "or a higher --limit",
+            )
+        engines: list[EmulatedEngine] = []
+
+        def emulating(env: FabricEnvironment, scenario: Scenario) -> Stage:
+            engine = EmulatedEngine(env, fabric, kernel, scenario.settings, lab=lab, **qps)
+            engines.append(engine)
+            return Stage(fabric=fabric, routing=kernel, engine=engine)
+
+        measured = run_scenario(scenario, stage=emulating)
+        lab.end()
+        (engine,) = engines
+        return Emulation(
+            options=options,
+            predicted=predicted,
+            measured=measured,
+            headroom=lab.headroom,
+            link_bytes=engine.arithmetic().wire_bytes,
+            stalls=engine.stalls,
+            drops=lab.drops(),
+            congestion=lab.congestion,
+            unprivileged=lab.sandbox.unprivileged,
+        )
+
+
+def _busy_ps(result: Result) -> int:
+    """Return how long anything was under way: the union of all flows and collectives, in ps."""
+    spans = [(one.start_ps, one.end_ps) for one in result.records if one.end_ps >= 0]
+    spans += [(one.start_ps, one.end_ps) for one in result.executed]
+    return _union(sorted(spans))
+
+
+def _union(spans: Sequence[tuple[int, int]]) -> int:
+    total, reached = 0, 0
+    for start, end in spans:
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapers: what turns a veth pair into a cable of a given rate, as lines for ``tc -batch``.
+
+``fair``
+    An htb root at the cable's rate over `CLASSES` queues that share it by deficit round robin, a
+    packet's queue being its destination port modulo `CLASSES` (u32 hash): close to max-min.
+``fifo``
+    A token bucket (tbf) over one queue, as a plain switch port has.
+
+Sources: tc-htb(8), tc-tbf(8), tc-u32(8) of iproute2. Sizes follow from trials on kernel 6.18: a GSO
+packet larger than the bucket is cut up in software, which costs the CPU that the emulation needs,
+so packets are kept smaller than buckets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from railweave.tools.emulate.plan import NetworkPlan
+
+__all__ = ["CLASSES", "FRAME_HEADER_BYTES", "MTU_BYTES", "PAYLOAD_BYTES", "Mode", "Shaping"]
+
+Mode = Literal["fair", "fifo"]
+
+MTU_BYTES: Final = 1500
+PAYLOAD_BYTES: Final = MTU_BYTES - 52
+"""TCP payload of a full packet: IPv4 (RFC 791) 20, TCP (RFC 9293) 20, timestamps (RFC 7323) 12."""
+FRAME_HEADER_BYTES: Final = MTU_BYTES + 14 - PAYLOAD_BYTES
+"""What a shaper counts beyond the payload: those 52 and the Ethernet header of 14."""
+
+CLASSES: Final = 64
+_QUANTUM_BYTES: Final = 20_000  # above one GSO packet, or a turn would need two
+_CLASS_LIMIT: Final = "1mb"
+_FIFO_LIMIT: Final = "4mb"
+_SMALL_GSO_BYTES: Final = 16_000
+_SLOW_BPS: Final = 400_000_000  # from here on packets of 64 kB fit a bucket without bunching
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaping:
+    """How the cables of one network are shaped.
+
+    Parameters
+    ----------
+    mode
+        ``fair`` or ``fifo``.
+    gso_bytes
+        Largest packet that a host hands to its interface at once; None: the kernel's 64 kB.
+    """
+
+    mode: Mode
+    gso_bytes: int | None
+
+    @classmethod
+    def of(cls, plan: NetworkPlan, mode: Mode) -> Shaping:
+        """Choose by the slowest cable: one size for all, or a switch would cut packets up."""
+        return cls(mode=mode, gso_bytes=_SMALL_GSO_BYTES if plan.slowest_bps < _SLOW_BPS else None)
+
+    def burst_bytes(self, rate_bps: int) -> int:
+        """Return the bucket of a cable: what may leave at once after a pause, in bytes."""
+        if self.gso_bytes is not None:
+            return max(24_000, rate_bps // 16_000)  # 0.5 ms
+        return max(80_000, rate_bps * 3 // 16_000)  # 1.5 ms
+
+    def lines(self, name: str, rate_bps: int) -> list[str]:
+        """Return the ``tc`` commands for one interface."""
+        burst = self.burst_bytes(rate_bps)
+        if self.mode == "fifo":
+            return [
+                f"qdisc add dev {name} root handle 1: tbf rate {rate_bps}bit "
+                f"burst {burst} limit {_FIFO_LIMIT}"
+            ]
+        each = max(rate_bps // CLASSES, 8)
+        lines = [
+            f"qdisc add dev {name} root handle 1: htb default 100",
+            f"class add dev {name} parent 1: classid 1:1 htb rate {rate_bps}bit "
+            f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}",
+            f"filter add dev {name} parent 1: prio 1 protocol ip handle 1: u32 divisor {CLASSES}",
+        ]
+        for k in range(CLASSES):
+            minor = f"{0x100 + k:x}"
+            lines += [
+                f"class add dev {name} parent 1:1 classid 1:{minor} htb rate {each}bit "
+                f"ceil {rate_bps}bit burst 1600 cburst {burst} quantum {_QUANTUM_BYTES}",
+                f"qdisc add dev {name} parent 1:{minor} handle {minor}: bfifo limit {_CLASS_LIMIT}",
+                f"filter add dev {name} parent 1: prio 1 protocol ip u32 ht 1:{k:x}: "
+                f"match ip protocol 6 0xff flowid 1:{minor}",
+            ]
+        # The word at 20 holds both ports of a TCP header after an IPv4 header without options.
+        lines.append(
+            f"filter add dev {name} parent 1: prio 1 protocol ip u32 ht 800:: "
+            f"match ip protocol 6 0xff hashkey mask 0x{CLASSES - 1:08x} at 20 link 1:"
+        )
+        return lines
+
+    def change(self, name: str, rate_bps: int) -> list[str]:
+        """Return the ``tc`` commands that give a shaped interface another rate."""
+        burst = self.burst_bytes(rate_bps)
+        if self.mode == "fifo":
+            return [
+                f"qdisc change dev {name} root handle 1: tbf rate {rate_bps}bit "
+                f"burst {burst} limit {_FIFO_LIMIT}"
+            ]
+        each = max(rate_bps // CLASSES, 8)
+        return [
+            f"class change dev {name} parent 1: classid 1:1 htb rate {rate_bps}bit "
+            f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}",
+            *(
+                f"class change dev {name} parent 1:1 classid 1:{0x100 + k:x} htb rate {each}bit "
+                f"ceil {rate_bps}bit burst 1600 cburst {burst} quantum {_QUANTUM_BYTES}"
+                for k in range(CLASSES)
+            ),
+        ]
