@@ -24,7 +24,8 @@ def list_topologies(
     what: Annotated[
         str | None,
         typer.Argument(
-            help="kinds, designs, hosts, gpus, nics or switches.  [default: kinds and designs]",
+            help="kinds, designs, hosts, racks, gpus, nics, switches or cables.  "
+            "[default: kinds and designs]",
             show_default=False,
         ),
     ] = None,
@@ -145,6 +146,44 @@ def _hosts() -> list[_Entry]:
     return entries
 
 
+def _racks() -> list[_Entry]:
+    from railweave.fabric.devices import rack_model
+
+    entries = []
+    for name in _catalogue("racks"):
+        rack = rack_model(name)
+        entries.append(
+            {
+                "name": name,
+                "gpus": rack.gpus,
+                "hosts": f"{rack.hosts} x {rack.host.name}",
+                "about": rack.title,
+                "figures": _sources(dict(rack.figures)),
+            }
+        )
+    return entries
+
+
+def _cables() -> list[_Entry]:
+    from railweave.fabric.cables import cable_model
+    from railweave.fabric.units import format_length, format_rate
+
+    entries = []
+    for name in _catalogue("cables"):
+        cable = cable_model(name)
+        entries.append(
+            {
+                "name": name,
+                "links": f"{cable.links} x {format_rate(cable.link_bps)}",
+                "reach": format_length(cable.reach_mm),
+                "medium": cable.medium,
+                "about": cable.title,
+                "figures": _sources(dict(cable.figures)),
+            }
+        )
+    return entries
+
+
 def _gpus() -> list[_Entry]:
     from railweave.fabric.devices import gpu_model
 
@@ -223,6 +262,12 @@ _TABLES: Final[dict[str, _Table]] = {
         ("name", "gpus", "nics", "nvlink", "about"),
         (),
     ),
+    "racks": (
+        "racks (model: of racks)",
+        _racks,
+        ("name", "gpus", "hosts", "about"),
+        (1,),
+    ),
     "gpus": (
         "GPUs (of hosts, and --gpu of size)",
         _gpus,
@@ -235,5 +280,11 @@ _TABLES: Final[dict[str, _Table]] = {
         _switches,
         ("name", "ports", "protocols", "about"),
         (),
+    ),
+    "cables": (
+        "cables and optics",
+        _cables,
+        ("name", "links", "reach", "medium", "about"),
+        (2,),
     ),
 }
