@@ -161,21 +161,17 @@ def test_rails_have_colours_and_a_legend():
 
 def test_many_hosts_are_stacked_below_their_leaf():
     tiers = arrange(fabric_of("fat-tree-k16"))
-    assert len(tiers.units) == 128
-    assert {len(unit.hosts) for unit in tiers.units} == {8}
-    layout = lay_out(tiers)
-    for bundle in tiers.bundles:
-        host = int(tiers.fabric.host[bundle.lower])
-        if host >= 0:
-            middle = layout.unit_x[tiers.unit_of_host[host]] + layout.host.width / 2
-            assert middle == pytest.approx(layout.switch_x[bundle.upper], abs=0.01)
+    stacks = tiers.levels[0]
+    assert [len(tiers.nodes[number].members) for number in stacks] == [8] * 128
+    assert lay_out(tiers).host.stacked
+    places = lay_out(tiers).places
+    for bundle in tiers.bands[0, 1]:
+        assert places[bundle.lower].x == pytest.approx(places[bundle.upper].x, abs=0.01)
 
 
 def test_levels_without_tiers_are_counted_from_the_hosts():
     tiers = arrange(untiered())
-    level = {
-        name: tiers.level[i] for name, i in tiers.fabric.device_index.items() if name[0] == "s"
-    }
+    level = {node.name: node.level for node in tiers.nodes if node.level}
     assert level == {"s0": 1, "s1": 1, "s2": 2}
     assert tiers.level_name(2) == "switch level 2"
 
@@ -196,7 +192,10 @@ def test_load_is_colour_width_order_and_list():
     load[1] = 0.02
     scene = compose(fabric, LinkLoads("r1", load, (load * 1e6).astype(np.int64)))
     hottest = scene.cables[-1]
-    assert hottest.tip == "s0 \N{EN DASH} s1: 3 cables of 100 Gbps; busiest s0:2>s1:2 50.00 %"
+    assert (
+        hottest.tip
+        == "s0 \N{EN DASH} s1: 3 cables of 100 Gbps; busiest s0:2>s1:2 50.00 %, mean 8.33 %"
+    )
     assert hottest.colour == ramp(0.5)
     assert hottest.width == max(cable.width for cable in scene.cables)
     texts = [label.text for label in scene.labels]

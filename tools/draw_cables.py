@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from railweave.fabric.graph import DeviceKind
 from railweave.tools.layout import part_cells
-from railweave.tools.palette import DOWN, MUTED, rail_colour, ramp
+from railweave.tools.palette import DOWN, MUTED, line_colour, ramp
 from railweave.tools.scene import CURVE_LIFT, Box, Cable, Label
 from railweave.tools.words import plural, shown_rate
 
@@ -23,15 +23,20 @@ if TYPE_CHECKING:
     from railweave.tools.scene import Scene
     from railweave.tools.tiers import Bundle
 
-__all__ = ["add_cables"]
+__all__ = ["add_cables", "describe"]
 
 _FEW: Final = 16  # bundles in a band: each says how many cables it is
+_FEW_GATHERED: Final = 10  # of whole groups, which also say the rate
 _COUNTED_BELOW: Final = 40  # as many do so where they differ; more would leave no room
+_CORE: Final = 0.42  # width of the inner line of a collapsed bundle, as a share of the outer
 
 
 @dataclass(frozen=True)
 class _Look:
-    """How the line of a bundle looks, and where in the order of drawing it comes."""
+    """How the line of a bundle looks, and where in the order of drawing it comes.
+
+    ``mean`` is the colour of an inner line, or empty.
+    """
 
     load: float
     colour: str
@@ -39,6 +44,7 @@ class _Look:
     opacity: float
     tip: str
     dashed: bool = False
+    mean: str = ""
 
 
 def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
@@ -48,7 +54,8 @@ def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
         low, high = _anchors(layout, bundles)
         dense = max(0.0, math.log2(max(1, len(bundles)) / 32))
         counts = {len(bundle.cables) for bundle in bundles}
-        few = len(bundles) <= _FEW or (len(bundles) <= _COUNTED_BELOW and len(counts) > 1)
+        most = _FEW_GATHERED if layout.tiers.collapsed else _FEW
+        few = len(bundles) <= most or (len(bundles) <= _COUNTED_BELOW and len(counts) > 1)
         for i, bundle in enumerate(bundles):
             y1 = layout.rows[lower].y if lower else layout.host_y
             y2 = layout.rows[upper].y + layout.rows[upper].height if upper else layout.host_y
@@ -72,65 +79,102 @@ def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
                 tip=look.tip,
             )
             hot.append((look.load, cable))
+            if look.mean:
+                inner = replace(cable, colour=look.mean, width=look.width * _CORE, opacity=1.0)
+                hot.append((look.load, inner))
             if few and len(bundle.cables) > 1:
-                _count(scene, cable, len(bundle.cables))
+                _count(scene, layout, cable, bundle)
     hot.sort(key=lambda pair: pair[0])  # the busiest is drawn last, on top
     scene.cables.extend(cable for _, cable in hot)
 
 
+def describe(layout: Layout, bundle: Bundle, loads: LinkLoads | None = None) -> str:
+    """Say what the line of a bundle stands for, for whoever points at it."""
+    fabric, tiers = layout.tiers.fabric, layout.tiers
+    ends = [
+        fabric.device_names[nic] if nic >= 0 else tiers.nodes[node].name
+        for node, nic in zip((bundle.lower, bundle.upper), bundle.nics, strict=True)
+    ]
+    rates = np.unique(fabric.link_rate_bps[bundle.cables]).tolist()
+    tip = f"{ends[0]} \N{EN DASH} {ends[1]}: {plural(len(bundle.cables), 'cable')} of "
+    tip += " and ".join(shown_rate(rate) for rate in rates)
+    down = int(np.count_nonzero(~fabric.link_up[bundle.links]))
+    if down:
+        return tip + (
+            f", {down // 2} down" if down % 2 == 0 else f", {plural(down, 'direction')} down"
+        )
+    if loads is not None and (load := loads.utilisation[bundle.links]).any():
+        busiest = bundle.links[int(np.argmax(load))]
+        tip += f"; busiest {fabric.link_name(int(busiest))} {100 * load.max():.2f} %"
+        if len(bundle.cables) > 1:
+            tip += f", mean {100 * load.mean():.2f} %"
+    return tip
+
+
 def _look(layout: Layout, bundle: Bundle, loads: LinkLoads | None, dense: float) -> _Look:
     """Choose the look of a bundle; ``dense`` grows with the number of lines beside it."""
-    fabric = layout.tiers.fabric
-    count = len(bundle.cables)
-    links = [link for cable in bundle.cables for link in (cable, cable + 1)]
-    down = sum(not fabric.link_up[link] for link in links)
-    ends = f"{fabric.device_names[bundle.lower]} \N{EN DASH} {fabric.device_names[bundle.upper]}"
-    tip = f"{ends}: {plural(count, 'cable')} of {shown_rate(int(fabric.link_rate_bps[links[0]]))}"
-    if down:
-        tip += f", {down // 2} down" if down % 2 == 0 else f", {plural(down, 'direction')} down"
+    tiers, count = layout.tiers, len(bundle.cables)
+    tip = describe(layout, bundle, loads)
+    gathered = tiers.nodes[bundle.lower].collapsed or tiers.nodes[bundle.upper].collapsed
+    down = ~tiers.fabric.link_up[bundle.links]
+    if down.any() and (down.all() or not gathered):
         return _Look(2.0, DOWN, 1.6, 0.9, tip, dashed=True)
+    width = (0.9 + 0.45 * math.log2(count)) / (1 + 0.10 * dense)
     if loads is None:
-        rail = max(int(fabric.rail[d]) for d in (bundle.lower, bundle.upper))
-        width = (0.9 + 0.45 * math.log2(count)) / (1 + 0.10 * dense)
         opacity = max(0.07, 0.62 - 0.075 * dense)
-        colour = rail_colour(rail if layout.tiers.railed else -1)
+        colour = line_colour(tiers.rail_of(bundle), tiers.plane_of(bundle))
+        colour = DOWN if down.any() else colour
         return _Look(0.0, colour, width, opacity, tip)
-    load = float(np.max(loads.utilisation[links]))
-    busiest = links[int(np.argmax(loads.utilisation[links]))]
-    if load > 0:
-        tip += f"; busiest {fabric.link_name(busiest)} {100 * load:.2f} %"
+    used = loads.utilisation[bundle.links]
+    load = float(used.max())
+    if gathered:
+        width = max(3.4, width)
+        opacity = 0.5 if load <= 0 else 0.95
+        return _Look(load, ramp(load), width, opacity, tip, mean=ramp(float(used.mean())))
     width = 0.6 + 3.2 * load**0.5 / (1 + 0.16 * dense)
     opacity = 0.4 if load <= 0 else min(0.95, 0.5 + 0.6 * load**0.5)
     return _Look(load, ramp(load), width, opacity, tip)
 
 
-def _count(scene: Scene, cable: Cable, count: int) -> None:
+def _count(scene: Scene, layout: Layout, cable: Cable, bundle: Bundle) -> None:
     """Write the number of parallel cables on their line, where it hits no other label."""
-    text = f"\N{MULTIPLICATION SIGN}{count}"
-    for along in (0.18, 0.82, 0.3, 0.5, 0.7):  # near an end first, where lines lie apart
-        back = 1 - along
-        x = cable.x1 + (cable.x2 - cable.x1) * along * along * (3 - 2 * along)
-        rise = 3 * along * back * (CURVE_LIFT * back + (1 - CURVE_LIFT) * along) + along**3
-        y = cable.y1 + (cable.y2 - cable.y1) * rise - cable.arch * 4 * along * back
-        label = Label(x=x, y=y + 4, text=text, size=10, colour=MUTED)
-        left, top, right, bottom = label.bounds
-        clear = all(
-            right + 2 < box[0] or box[2] + 2 < left or bottom + 1 < box[1] or box[3] + 1 < top
-            for box in (placed.bounds for placed in scene.labels)
-        )
-        if clear:
-            scene.boxes.append(
-                Box(
-                    x=left - 2,
-                    y=top - 1,
-                    width=right - left + 4,
-                    height=bottom - top + 2,
-                    fill="#ffffff",
-                    radius=3,
-                )
+    times = f"\N{MULTIPLICATION SIGN}{len(bundle.cables)}"
+    rates = np.unique(layout.tiers.fabric.link_rate_bps[bundle.cables]).tolist()
+    nodes = layout.tiers.nodes
+    gathered = nodes[bundle.lower].collapsed or nodes[bundle.upper].collapsed
+    texts = [times]
+    if gathered and len(rates) == 1:
+        texts.insert(0, f"{len(bundle.cables):,} \N{MULTIPLICATION SIGN} {shown_rate(rates[0])}")
+    for text in texts:
+        for along in (0.18, 0.82, 0.3, 0.5, 0.7):  # near an end first, where lines lie apart
+            back = 1 - along
+            x = cable.x1 + (cable.x2 - cable.x1) * along * along * (3 - 2 * along)
+            rise = 3 * along * back * (CURVE_LIFT * back + (1 - CURVE_LIFT) * along) + along**3
+            y = cable.y1 + (cable.y2 - cable.y1) * rise - cable.arch * 4 * along * back
+            if _written(scene, Label(x=x, y=y + 4, text=text, size=10, colour=MUTED)):
+                return
+
+
+def _written(scene: Scene, label: Label) -> bool:
+    """Write a label on a white ground unless another is in its way."""
+    left, top, right, bottom = label.bounds
+    clear = all(
+        right + 2 < box[0] or box[2] + 2 < left or bottom + 1 < box[1] or box[3] + 1 < top
+        for box in (placed.bounds for placed in scene.labels)
+    )
+    if clear:
+        scene.boxes.append(
+            Box(
+                x=left - 2,
+                y=top - 1,
+                width=right - left + 4,
+                height=bottom - top + 2,
+                fill="#ffffff",
+                radius=3,
             )
-            scene.labels.append(label)
-            return
+        )
+        scene.labels.append(label)
+    return clear
 
 
 def _anchors(
@@ -142,31 +186,30 @@ def _anchors(
     """
     low: dict[int, float] = {}
     high: dict[int, float] = {}
+    where = [
+        [_extent(layout, *end) for end in zip((b.lower, b.upper), b.nics, strict=True)]
+        for b in bundles
+    ]
     for ends, own, other in ((low, 0, 1), (high, 1, 0)):
-        meet: dict[int, list[int]] = {}
+        meet: dict[tuple[int, int], list[int]] = {}
         for i, bundle in enumerate(bundles):
-            meet.setdefault((bundle.lower, bundle.upper)[own], []).append(i)
-        for device, members in meet.items():
-            x, width = _extent(layout, device)
-            members.sort(
-                key=lambda i: (_extent(layout, (bundles[i].lower, bundles[i].upper)[other])[0], i)
-            )
+            meet.setdefault(((bundle.lower, bundle.upper)[own], bundle.nics[own]), []).append(i)
+        for members in meet.values():
+            x, width = where[members[0]][own]
+            members.sort(key=lambda i: (where[i][other][0], i))
             for place, i in enumerate(members):
                 ends[i] = x + ((place + 0.5) / len(members) - 0.5) * width * 0.8
     return low, high
 
 
-def _extent(layout: Layout, device: int) -> tuple[float, float]:
-    """Return centre and width of whatever stands for a device where its cables arrive."""
-    tiers = layout.tiers
-    host = int(tiers.fabric.host[device])
-    if host < 0:
-        return layout.switch_x[device], layout.rows[tiers.level[device]].width
-    x = layout.unit_x[tiers.unit_of_host[host]]
-    if layout.host.stacked:
-        return x + layout.host.width / 2, layout.host.width
+def _extent(layout: Layout, number: int, nic: int) -> tuple[float, float]:
+    """Return centre and width of whatever stands for a box, or its NIC, where cables arrive."""
+    tiers, place = layout.tiers, layout.places[number]
+    if nic < 0:
+        return place.x, place.width
+    host = int(tiers.fabric.host[nic])
     nics = tiers.parts[host].get(DeviceKind.NIC, [])
-    if device not in nics:
-        return x + layout.host.width / 2, layout.host.width
+    if nic not in nics:
+        return place.x, place.width
     cell, first = part_cells(layout, len(nics), host)
-    return x + first + (nics.index(device) + 0.5) * cell, cell
+    return place.x - layout.host.width / 2 + first + (nics.index(nic) + 0.5) * cell, cell

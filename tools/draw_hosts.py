@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from railweave.fabric.graph import DeviceKind
-from railweave.tools.layout import part_cells, unit_name
+from railweave.tools.layout import part_cells
 from railweave.tools.palette import rail_colour, ramp
-from railweave.tools.scene import Box, Label
+from railweave.tools.scene import Box, Label, text_width
 from railweave.tools.words import plural
 
 if TYPE_CHECKING:
-    from railweave.fabric.graph import Fabric
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
     from railweave.tools.scene import Scene
+    from railweave.tools.tiers import Node
 
 __all__ = ["add_hosts"]
 
@@ -25,54 +23,81 @@ _CELL_TEXT: Final = 9.0
 
 
 def add_hosts(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
-    """Draw every host; with a run, parts take the colour of their busiest link."""
+    """Draw every host that is not collapsed; with a run, in the colour of its busiest links."""
     tiers, style = layout.tiers, layout.host
-    peak = _peaks(tiers.fabric, loads)
-    for number, unit in enumerate(tiers.units):
-        x = layout.unit_x[number]
+    peak = None if loads is None else loads.of_devices(tiers.fabric).tolist()
+    hosts = [] if loads is None else loads.of_hosts(tiers.fabric).tolist()
+    for number in tiers.levels.get(0, ()):
+        node, place = tiers.nodes[number], layout.places[number]
+        if node.collapsed:
+            continue
+        x = place.x - style.width / 2
         scene.boxes.append(
             Box(
                 x=x,
                 y=layout.host_y,
                 width=style.width,
-                height=style.height,
+                height=style.body,
                 fill="#ffffff",
                 stroke="#9aa7b4",
                 stroke_width=0.9,
                 radius=3 if style.width > 30 else 1.5,
-                tip=unit_name(tiers, unit),
+                tip=node.name,
             )
         )
         if style.stacked:
-            _stack(scene, layout, number, peak)
+            _stack(scene, layout, node, x, hosts)
         else:
-            _parts(scene, layout, x, unit.hosts[0], peak)
+            _parts(scene, layout, x, node.members[0], peak)
         if number not in layout.named:
             continue
-        y = layout.host_y + style.height + (6 if style.upright else 4 + style.text)
+        y = layout.host_y + style.body + (6 if style.upright else 4 + style.text)
         scene.labels.append(
             Label(
-                x=x + style.width / 2 + (style.text * 0.36 if style.upright else 0),
+                x=place.x + (style.text * 0.36 if style.upright else 0),
                 y=y,
-                text=unit_name(tiers, unit),
+                text=node.name,
                 size=style.text,
                 anchor="end" if style.upright else "middle",
                 upright=style.upright,
             )
         )
+    _racks(scene, layout, peak)
 
 
-def _peaks(fabric: Fabric, loads: LinkLoads | None) -> list[float] | None:
-    """Highest utilisation among the links of each device; of a NIC or host, its network links."""
-    if loads is None:
-        return None
-    peak = np.zeros(fabric.n_devices)
-    network = fabric.link_network
-    for ends in (fabric.link_src, fabric.link_dst):
-        nic = fabric.kind[ends] == DeviceKind.NIC
-        counted = np.where(nic & ~network, 0.0, loads.utilisation)
-        np.maximum.at(peak, ends, counted)
-    return [float(value) for value in peak]
+def _racks(scene: Scene, layout: Layout, peak: list[float] | None) -> None:
+    """Draw a bar under the hosts of each rack: the NVSwitches that join their GPUs."""
+    tiers, style = layout.tiers, layout.host
+    members: dict[int, list[float]] = {}
+    for number in tiers.levels.get(0, ()):
+        node = tiers.nodes[number]
+        rack = int(tiers.racks[node.members[0]])
+        if not node.collapsed and rack >= 0:
+            members.setdefault(rack, []).append(layout.places[number].x)
+    names = [tiers.nodes[n].name for n in layout.named]
+    longest = max((text_width(name, style.text) for name in names), default=0.0)
+    y = layout.host_y + style.body + (longest + 12 if style.upright else style.text + 9)
+    for rack, middles in members.items():
+        name = tiers.fabric.device_names[rack]
+        left, right = min(middles) - style.width / 2, max(middles) + style.width / 2
+        tip = f"{name}: NVSwitches of the rack"
+        if peak is not None:
+            tip += f", {100 * peak[rack]:.2f} %"
+        scene.boxes.append(
+            Box(
+                x=left,
+                y=y,
+                width=right - left,
+                height=6,
+                fill="#c3cbd4" if peak is None else ramp(peak[rack]),
+                radius=1.5,
+                tip=tip,
+            )
+        )
+        text, size = name.partition("/")[0], 10 * layout.scale
+        if text_width(text, size) < right - left:
+            middle = (left + right) / 2
+            scene.labels.append(Label(x=middle, y=y + 8 + size, text=text, size=size))
 
 
 def _parts(scene: Scene, layout: Layout, x: float, host: int, peak: list[float] | None) -> None:
@@ -136,20 +161,18 @@ def _parts(scene: Scene, layout: Layout, x: float, host: int, peak: list[float] 
         )
 
 
-def _stack(scene: Scene, layout: Layout, number: int, peak: list[float] | None) -> None:
+def _stack(scene: Scene, layout: Layout, node: Node, x: float, peak: list[float]) -> None:
     """Draw a row per host of a stack, coloured by its busiest network link."""
-    tiers, style = layout.tiers, layout.host
-    for place, host in enumerate(tiers.units[number].hosts):
-        nics = tiers.parts[host].get(DeviceKind.NIC, [])
-        name = tiers.fabric.host_names[host]
+    style = layout.host
+    for place, host in enumerate(node.members):
+        name = layout.tiers.fabric.host_names[host]
         fill, tip = "#8b98a7", name
-        if peak is not None:
-            load = max((peak[nic] for nic in nics), default=0.0)
-            fill, tip = ramp(load), f"{name}: {100 * load:.2f} %"
+        if peak:
+            fill, tip = ramp(peak[host]), f"{name}: {100 * peak[host]:.2f} %"
         gap = 0.5 if style.row >= 4 else 0.2
         scene.boxes.append(
             Box(
-                x=layout.unit_x[number] + 2,
+                x=x + 2,
                 y=layout.host_y + 3 + place * style.row,
                 width=style.width - 4,
                 height=style.row - 2 * gap,

@@ -3,15 +3,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from railweave.fabric.graph import DeviceKind
-from railweave.tools.palette import DOWN, MUTED, RAMP, rail_colour, ramp, ramp_place
+from railweave.tools.palette import (
+    DOWN,
+    MUTED,
+    PLANE_FILLS,
+    RAMP,
+    SWITCH,
+    rail_colour,
+    ramp,
+    ramp_place,
+)
 from railweave.tools.scene import Box, Cable, Label, Scene, text_width
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
 
@@ -28,9 +40,10 @@ def add_panel(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
     panel = Scene()
     x, y = 0.0, 100.0
     if loads is not None:
-        y = _utilisation(panel, x, y)
+        y = _utilisation(panel, x, y, means=layout.tiers.collapsed)
         y = _hottest(panel, layout, loads, x, y)
     y = _rails(panel, layout, loads, x, y)
+    y = _planes(panel, layout, x, y)
     y = _shapes(panel, layout, loads, x, y)
     scene.add(panel, x=layout.right, scale=layout.scale)
     scene.height = max(scene.height, (y + 10) * layout.scale)
@@ -41,7 +54,7 @@ def _title(scene: Scene, x: float, y: float, text: str) -> float:
     return y + 14
 
 
-def _utilisation(scene: Scene, x: float, y: float) -> float:
+def _utilisation(scene: Scene, x: float, y: float, *, means: bool) -> float:
     y = _title(scene, x, y, "Link utilisation")
     bar = Box(x=x, y=y, width=_WIDTH, height=12, fill="none", radius=2)
     scene.ramps.append((bar, RAMP))
@@ -53,10 +66,13 @@ def _utilisation(scene: Scene, x: float, y: float) -> float:
         scene.labels.append(
             Label(x=place, y=y + 28, text=text, size=10.5, anchor=anchor, colour=MUTED)
         )
-    for text in (
-        "colour and width: the busiest direction of the",
-        "busiest cable of a line, mean over the run",
-    ):
+    texts = ["colour and width: the busiest direction of the"]
+    if means:
+        texts = ["colour of a line: the busiest direction of its"]
+    texts.append("busiest cable, mean over the run")
+    if means:
+        texts.append("thin line on it: the mean of all its cables")
+    for text in texts:
         scene.labels.append(
             Label(x=x, y=y + 45, text=text, size=10.5, anchor="start", colour=MUTED)
         )
@@ -107,56 +123,129 @@ def _rails(scene: Scene, layout: Layout, loads: LinkLoads | None, x: float, y: f
     return y + 19 * ((len(rails) + 3) // 4) + 22
 
 
-def _shapes(scene: Scene, layout: Layout, loads: LinkLoads | None, x: float, y: float) -> float:
-    tiers, fabric = layout.tiers, layout.tiers.fabric
+def _planes(scene: Scene, layout: Layout, x: float, y: float) -> float:
+    planes = sorted({node.plane for node in layout.tiers.nodes if node.plane >= 0})
+    if len(planes) < 2:
+        return y
+    y = _title(scene, x, y, "Planes (ground of switches)")
+    for place, plane in enumerate(planes[:_RAILS_SHOWN]):
+        left, top = x + place % 4 * 62, y + place // 4 * 19
+        scene.boxes.append(
+            Box(
+                x=left,
+                y=top - 1,
+                width=13,
+                height=11,
+                fill=PLANE_FILLS[plane % len(PLANE_FILLS)],
+                stroke=MUTED,
+                stroke_width=0.6,
+                radius=2,
+            )
+        )
+        scene.labels.append(
+            Label(x=left + 18, y=top + 8.5, text=f"p{plane}", size=11, anchor="start")
+        )
+    return y + 19 * ((min(len(planes), _RAILS_SHOWN) + 3) // 4) + 22
+
+
+def _in_hosts(layout: Layout, loads: LinkLoads | None) -> list[tuple[str, str]]:
+    """Return what is drawn of hosts: the swatch and the words of each line of the legend."""
+    tiers = layout.tiers
+    kinds = {kind for found in tiers.parts.values() for kind in found}
     lines: list[tuple[str, str]] = []
     if layout.host.stacked:
-        lines.append(("stack", "a row per host, hosts of one set of leaves"))
-    else:
-        kinds = {kind for found in tiers.parts for kind in found}
-        if DeviceKind.NIC in kinds:
-            lines.append(
-                ("nic", "upper row: NICs" + ", by rail" * (loads is None and tiers.railed))
-            )
-        if DeviceKind.GPU in kinds:
-            lines.append(("gpu", "lower row: GPUs, each below its NIC"))
-        if DeviceKind.NVSWITCH in kinds:
-            lines.append(("nvs", "bar: NVSwitches, joining the GPUs"))
-    if not np.all(fabric.link_up):
+        return [("stack", "a row per host, hosts of one set of leaves")]
+    if DeviceKind.NIC in kinds:
+        lines.append(("nic", "upper row: NICs" + ", by rail" * (loads is None and tiers.railed)))
+    if DeviceKind.GPU in kinds:
+        lines.append(("gpu", "lower row: GPUs, each below its NIC"))
+    if DeviceKind.NVSWITCH in kinds:
+        lines.append(("nvs", "bar: NVSwitches, joining the GPUs"))
+    shown = [tiers.nodes[n].members[0] for n in layout.named]
+    if any(tiers.racks[host] >= 0 for host in shown):
+        lines.append(("nvs", "bar below: NVSwitches of a rack"))
+    return lines
+
+
+def _collapsed(layout: Layout, loads: LinkLoads | None) -> list[tuple[str, str]]:
+    tiers = layout.tiers
+    if not tiers.collapsed:
+        return []
+    each = "a column per group" if all(column.title for column in tiers.columns) else "a column"
+    if any(not column.groups for column in tiers.columns):
+        each = "a column per set of leaves"
+    most = max(column.count for column in tiers.columns)
+    if most > 1:
+        each = f"a column for up to {most} of them in a row"
+        each = each.replace("of them", "groups" if tiers.columns[0].groups else "sets of leaves")
+    lines = [("", each), ("box", "box: all hosts, or all switches of a tier")]
+    lines.append(("line", "line: all cables between two boxes"))
+    if loads is not None:
+        lines.append(("strip", "strip: load of its members, busiest first"))
+    elif tiers.railed:
+        lines.append(("rails", "strip: the rails of its switches"))
+    return lines
+
+
+def _shapes(scene: Scene, layout: Layout, loads: LinkLoads | None, x: float, y: float) -> float:
+    y = _entries(scene, layout, "Collapsed", _collapsed(layout, loads), x, y, loads)
+    lines = _in_hosts(layout, loads)
+    title = "Hosts" if layout.host.stacked else "In a host"
+    if not np.all(layout.tiers.fabric.link_up):
         lines.append(("down", "cable that is down"))
+        title = title if len(lines) > 1 else "Cables"
+    return _entries(scene, layout, title, lines, x, y, loads)
+
+
+def _entries(
+    scene: Scene,
+    layout: Layout,
+    title: str,
+    lines: Sequence[tuple[str, str]],
+    x: float,
+    y: float,
+    loads: LinkLoads | None,
+) -> float:
+    """Add a list of swatches and words under a title."""
     if not lines:
         return y
-    y = _title(scene, x, y, "In a host" if not layout.host.stacked else "Hosts")
+    y = _title(scene, x, y, title)
     for kind, text in lines:
-        if kind == "down":
-            scene.cables.append(
-                Cable(
-                    x1=x,
-                    y1=y + 4,
-                    x2=x + 24,
-                    y2=y + 4,
-                    colour=DOWN,
-                    width=1.6,
-                    opacity=0.9,
-                    dashed=True,
-                )
-            )
-        else:
-            height = 5 if kind == "nvs" else 11
-            nic = rail_colour(0 if tiers.railed else -1)
-            fill = {"nic": nic, "gpu": "#8b98a7", "nvs": "#c3cbd4", "stack": "#8b98a7"}[kind]
-            if loads is not None:
-                fill = RAMP[0]
-            scene.boxes.append(
-                Box(
-                    x=x,
-                    y=y + 4 - height / 2,
-                    width=24 if kind == "nvs" else 13,
-                    height=height,
-                    fill=fill,
-                    radius=2,
-                )
-            )
-        scene.labels.append(Label(x=x + 32, y=y + 8, text=text, size=11, anchor="start"))
+        _swatch(scene, layout, kind, x, y + 4, loads)
+        scene.labels.append(
+            Label(x=x + 32 * (kind != ""), y=y + 8, text=text, size=11, anchor="start")
+        )
         y += 19
-    return y + 8
+    return y + 22
+
+
+def _swatch(
+    scene: Scene, layout: Layout, kind: str, x: float, y: float, loads: LinkLoads | None
+) -> None:
+    """Draw the sample of a line of the legend; ``y`` is its middle."""
+    if kind in ("down", "line"):
+        line = Cable(x1=x, y1=y, x2=x + 24, y2=y, colour=SWITCH, width=1.8, opacity=0.8)
+        if kind == "down":
+            line = replace(line, colour=DOWN, opacity=0.9, dashed=True)
+        scene.cables.append(line)
+    elif kind in ("rails", "strip"):
+        colours = [rail_colour(i) for i in range(4)] if kind == "rails" else RAMP[4:0:-1]
+        for i, colour in enumerate(colours):
+            scene.boxes.append(Box(x=x + 6 * i, y=y - 3, width=6, height=6, fill=colour))
+    elif kind == "box":
+        box = Box(x=x, y=y - 5, width=19, height=11, fill="#ffffff", stroke=SWITCH, radius=2)
+        scene.boxes += [replace(box, x=x + 2.5, y=y - 7.5, opacity=0.55), box]
+    elif kind:
+        height = 5 if kind == "nvs" else 11
+        nic = rail_colour(0 if layout.tiers.railed else -1)
+        fill = {"nic": nic, "gpu": "#8b98a7", "nvs": "#c3cbd4", "stack": "#8b98a7"}[kind]
+        scene.boxes.append(
+            Box(
+                x=x,
+                y=y - height / 2,
+                width=24 if kind == "nvs" else 13,
+                height=height,
+                fill=fill if loads is None else RAMP[0],
+                radius=2,
+            )
+        )

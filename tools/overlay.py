@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric.errors import InputError, nearest_name
+from railweave.fabric.graph import DeviceKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,22 @@ class LinkLoads:
         """Return the links of the ``n`` highest utilisations, idle ones left out."""
         order = np.lexsort((np.arange(len(self.utilisation)), -self.utilisation))
         return [int(link) for link in order[:n] if self.utilisation[link] > 0]
+
+    def of_devices(self, fabric: Fabric) -> NDArray[np.float64]:
+        """float64 (devices,): highest utilisation at each; at a NIC, of its network links."""
+        peak = np.zeros(fabric.n_devices)
+        for ends in (fabric.link_src, fabric.link_dst):
+            nic = fabric.kind[ends] == DeviceKind.NIC
+            counted = np.where(nic & ~fabric.link_network, 0.0, self.utilisation)
+            np.maximum.at(peak, ends, counted)
+        return peak
+
+    def of_hosts(self, fabric: Fabric) -> NDArray[np.float64]:
+        """float64 (hosts,): highest utilisation of the network links of each host."""
+        peak = np.zeros(len(fabric.host_names))
+        nics = fabric.nics[fabric.host[fabric.nics] >= 0]
+        np.maximum.at(peak, fabric.host[nics], self.of_devices(fabric)[nics])
+        return peak
 
 
 def read_link_loads(run: Path, fabric: Fabric) -> LinkLoads:

@@ -6,13 +6,27 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["DOWN", "INK", "MUTED", "RAMP", "RULE", "SWITCH", "rail_colour", "ramp", "ramp_place"]
+__all__ = [
+    "DOWN",
+    "INK",
+    "MUTED",
+    "PLANE_FILLS",
+    "RAMP",
+    "SWITCH",
+    "line_colour",
+    "rail_colour",
+    "ramp",
+    "ramp_place",
+]
 
 INK: Final = "#1f2933"
 MUTED: Final = "#5f6c7b"
-RULE: Final = "#d5dbe1"
 SWITCH: Final = "#52667a"
 DOWN: Final = "#c0143c"
+
+# Grounds behind the boxes of a plane: light, and of different hue and lightness.
+PLANE_FILLS: Final = ("#e9f1fb", "#fbf0dc", "#e6f4ec", "#f6e8f2")
+_PLANE_LINES: Final = ("#3f6fa8", "#b07d22", "#3c8c66", "#9a5a8c")
 
 # Okabe & Ito, "Color Universal Design" (2008); yellow darkened, black softened for thin lines.
 _RAILS: Final = (
@@ -34,6 +48,13 @@ RAMP: Final = ("#dbe2ea", "#f6c66b", "#ef8f3a", "#d7492c", "#a31538", "#5c0d3f")
 def rail_colour(rail: int) -> str:
     """Return the colour of a rail; a switch or NIC without one is slate."""
     return _RAILS[rail % len(_RAILS)] if rail >= 0 else SWITCH
+
+
+def line_colour(rail: int, plane: int) -> str:
+    """Return the colour of cables: that of their rail, else of their plane, else slate."""
+    if rail < 0 <= plane:
+        return _PLANE_LINES[plane % len(_PLANE_LINES)]
+    return rail_colour(rail)
 
 
 def ramp_place(utilisation: float) -> float:

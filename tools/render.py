@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from railweave.fabric.errors import InputError, MissingToolError, RailweaveError, nearest_name
+from railweave.tools.box_text import box_text
+from railweave.tools.draw_cables import describe
 from railweave.tools.drawing import compose
-from railweave.tools.layout import lay_out, unit_name
-from railweave.tools.palette import DOWN, MUTED, SWITCH, rail_colour, ramp
+from railweave.tools.layout import lay_out
+from railweave.tools.palette import DOWN, MUTED, SWITCH, line_colour, rail_colour, ramp
 from railweave.tools.render_svg import to_svg
 from railweave.tools.tiers import arrange
-from railweave.tools.words import plural, shown_rate
+from railweave.tools.words import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import graphviz
 
     from railweave.fabric.graph import Fabric
@@ -32,6 +36,7 @@ __all__ = ["FORMATS", "draw", "picture_format", "to_dot"]
 
 FORMATS: Final = ("svg", "dot", "png", "pdf")
 _POINTS: Final = 0.75  # of a 1/96 inch pixel
+_HEIGHT: Final = 28.0  # pixels: of a box that holds a line of text
 _INSTALL: Final = "apt-get install graphviz"
 
 
@@ -46,7 +51,13 @@ def picture_format(name: str) -> str:
     return name.lower()
 
 
-def draw(fabric: Fabric, *, form: str = "svg", loads: LinkLoads | None = None) -> bytes:
+def draw(
+    fabric: Fabric,
+    *,
+    form: str = "svg",
+    loads: LinkLoads | None = None,
+    expand: Sequence[str] | None = None,
+) -> bytes:
     """Draw a fabric.
 
     Parameters
@@ -57,23 +68,29 @@ def draw(fabric: Fabric, *, form: str = "svg", loads: LinkLoads | None = None) -
         ``svg``, ``dot``, ``png`` or ``pdf``; the last two need Graphviz's ``dot``.
     loads
         Load of each link, drawn as colour and width, or None.
+    expand
+        Groups to draw host by host, ``all`` or ``none``; by default all up to 1,024 GPUs.
 
     Raises
     ------
+    InputError
+        There is no such group.
     MissingToolError
         Graphviz is not installed.
     """
     chosen = picture_format(form)
     if chosen == "svg":
-        return to_svg(compose(fabric, loads)).encode()
+        return to_svg(compose(fabric, loads, expand=expand)).encode()
     if chosen == "dot":
-        return to_dot(fabric, loads).encode()
-    return _run_graphviz(_graph(fabric, loads), chosen)
+        return to_dot(fabric, loads, expand=expand).encode()
+    return _run_graphviz(_graph(fabric, loads, expand), chosen)
 
 
-def to_dot(fabric: Fabric, loads: LinkLoads | None = None) -> str:
+def to_dot(
+    fabric: Fabric, loads: LinkLoads | None = None, *, expand: Sequence[str] | None = None
+) -> str:
     """Return the fabric in Graphviz's DOT language, positions included."""
-    return str(_graph(fabric, loads).source)
+    return str(_graph(fabric, loads, expand).source)
 
 
 def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
@@ -90,10 +107,10 @@ def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
         raise RailweaveError(f"Graphviz failed: {said[-1] if said else error.returncode}") from None
 
 
-def _graph(fabric: Fabric, loads: LinkLoads | None) -> graphviz.Graph:
+def _graph(fabric: Fabric, loads: LinkLoads | None, expand: Sequence[str] | None) -> graphviz.Graph:
     import graphviz
 
-    tiers = arrange(fabric)
+    tiers = arrange(fabric, expand=expand)
     layout = lay_out(tiers)
     title = f"{fabric.name}: {plural(len(fabric.gpus), 'GPU')}"
     if loads is not None:
@@ -125,69 +142,53 @@ def _graph(fabric: Fabric, loads: LinkLoads | None) -> graphviz.Graph:
     return graph
 
 
-def _node(layout: Layout, device: int) -> str:
-    """Return the name of the node that stands for a device."""
-    tiers = layout.tiers
-    host = int(tiers.fabric.host[device])
-    if host >= 0:
-        return unit_name(tiers, tiers.units[tiers.unit_of_host[host]])
-    return tiers.fabric.device_names[device]
-
-
 def _add_nodes(graph: graphviz.Graph, layout: Layout) -> None:
-    tiers, fabric = layout.tiers, layout.tiers.fabric
-    host = layout.host
-    with graph.subgraph(name="hosts", graph_attr={"rank": "same"}) as part:
-        for number, unit in enumerate(tiers.units):
-            middle = layout.unit_x[number] + host.width / 2
-            y = layout.host_y + 14
-            size = {"width": _inches(host.width), "height": _inches(28), "color": MUTED}
-            name = unit_name(tiers, unit)
-            shown = _fitted(name, host.width)
-            part.node(_quoted(name), label=shown, pos=_place(layout, middle, y), **size)
-    for level, row in layout.rows.items():
+    tiers = layout.tiers
+    for level, numbers in tiers.levels.items():
         with graph.subgraph(name=tiers.level_name(level), graph_attr={"rank": "same"}) as part:
-            for switch in tiers.switches(level):
-                name = fabric.device_names[switch]
+            for number in numbers:
+                node, place = tiers.nodes[number], layout.places[number]
+                height, middle = _HEIGHT, layout.host_y + _HEIGHT / 2
+                if level:
+                    middle = layout.rows[level].y + layout.rows[level].height / 2
+                lines = box_text(tiers, number)
+                if node.collapsed:
+                    lines = [tiers.columns[node.column].title, *lines] if not level else lines
+                    height = 2 * _HEIGHT
+                    middle += _HEIGHT / 2 * (not level)
                 part.node(
-                    _quoted(name),
-                    label=_fitted(name, row.width),
-                    color=rail_colour(int(fabric.rail[switch])),
-                    width=_inches(row.width),
-                    height=_inches(28),
-                    pos=_place(layout, layout.switch_x[switch], row.y + row.height / 2),
+                    _quoted(node.name),
+                    label=_fitted(lines, place.width),
+                    tooltip=", ".join(lines),
+                    color=rail_colour(node.rail) if level else MUTED,
+                    width=_inches(place.width),
+                    height=_inches(height),
+                    pos=_place(layout, place.x, middle),
                 )
 
 
 def _add_edge(
     graph: graphviz.Graph, layout: Layout, bundle: Bundle, loads: LinkLoads | None
 ) -> None:
-    fabric, count = layout.tiers.fabric, len(bundle.cables)
-    links = [link for cable in bundle.cables for link in (cable, cable + 1)]
-    rail = max(int(fabric.rail[device]) for device in (bundle.lower, bundle.upper))
+    fabric, nodes, count = layout.tiers.fabric, layout.tiers.nodes, len(bundle.cables)
     look = {
-        "color": rail_colour(rail if layout.tiers.railed else -1) + "99",
+        "color": line_colour(layout.tiers.rail_of(bundle), layout.tiers.plane_of(bundle)) + "99",
         "penwidth": f"{0.6 + 0.4 * float(np.log2(count)):.2f}",
-        "tooltip": f"{plural(count, 'cable')} of {shown_rate(int(fabric.link_rate_bps[links[0]]))}",
+        "tooltip": describe(layout, bundle, loads),
     }
     if loads is not None:
         load = _load(bundle, loads)
         look["color"] = ramp(load)
         look["penwidth"] = f"{0.5 + 3 * load**0.5:.2f}"
-        look["tooltip"] += f", {100 * load:.2f} %"
-    if not np.all(fabric.link_up[links]):
+    if not np.all(fabric.link_up[bundle.links]):
         look |= {"color": DOWN, "style": "dashed"}
     if count > 1 and len(layout.tiers.bundles) <= 64:
         look["label"] = f"\N{MULTIPLICATION SIGN}{count}"
-    lower, upper = _node(layout, bundle.lower), _node(layout, bundle.upper)
-    graph.edge(_quoted(lower), _quoted(upper), **look)
+    graph.edge(_quoted(nodes[bundle.lower].name), _quoted(nodes[bundle.upper].name), **look)
 
 
 def _load(bundle: Bundle, loads: LinkLoads | None) -> float:
-    if loads is None:
-        return 0.0
-    links = [link for cable in bundle.cables for link in (cable, cable + 1)]
-    return float(np.max(loads.utilisation[links]))
+    return 0.0 if loads is None else float(loads.utilisation[bundle.links].max())
 
 
 def _quoted(name: str) -> str:
@@ -195,9 +196,9 @@ def _quoted(name: str) -> str:
     return name.replace(":", "_")
 
 
-def _fitted(name: str, width: float) -> str:
-    """Return the name, or nothing where it would spill over its box (the tooltip has it)."""
-    return name if len(name) * 6.6 <= width else ""
+def _fitted(lines: Sequence[str], width: float) -> str:
+    """Return the lines, or nothing where they would spill over their box (the tooltip has them)."""
+    return "\n".join(lines) if max(map(len, lines)) * 6.6 <= width else ""
 
 
 def _inches(pixels: float) -> str:

@@ -72,6 +72,10 @@ class Label:
     bold: bool = False
     upright: bool = False
 
+    def grown(self, scale: float, *, x: float = 0.0) -> Label:
+        """Return the label with all its lengths times ``scale``, then moved right by ``x``."""
+        return replace(self, x=x + self.x * scale, y=self.y * scale, size=self.size * scale)
+
     @property
     def bounds(self) -> tuple[float, float, float, float]:
         """Left, top, right and bottom of the text (estimated)."""
@@ -124,7 +128,4 @@ class Scene:
             )
             for cable in part.cables
         )
-        self.labels.extend(
-            replace(label, x=x + label.x * scale, y=label.y * scale, size=label.size * scale)
-            for label in part.labels
-        )
+        self.labels.extend(label.grown(scale, x=x) for label in part.labels)

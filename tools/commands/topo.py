@@ -115,6 +115,15 @@ def draw(
         str | None,
         typer.Option("--format", help="svg, dot, png or pdf (default: by the file's ending)."),
     ] = None,
+    expand: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP",
+            help="A group to draw host by host (may be repeated), all, or none: each group as one "
+            "box.  [default: all up to 1,024 GPUs, else none]",
+            show_default=False,
+        ),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Draw it, with the link load of a run if one is given."""
@@ -127,7 +136,7 @@ def draw(
     _, fabric = open_topology(source)
     loads = read_link_loads(run, fabric) if run is not None else None
     path = output or Path(f"{fabric.name}.{chosen}")
-    write_output(path, draw_fabric(fabric, form=chosen, loads=loads), force=force)
+    write_output(path, draw_fabric(fabric, form=chosen, loads=loads, expand=expand), force=force)
     note(f"wrote {path}")
 
 
