@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from railweave.fabric._twins import Twins, merge_twins
 from railweave.fabric.graph import DeviceKind, LinkModel
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Tables:
     position: NDArray[np.int64]
     forwards: NDArray[np.bool_]
     widest: int
+    twins: Twins
 
 
 def _ptr(owners: NDArray[np.int32], count: int) -> NDArray[np.int32]:
@@ -133,6 +135,7 @@ def draw_tables(fabric: Fabric) -> Tables:
         position=_positions(fabric, dense, tier),
         forwards=fabric.forwards,
         widest=max(int(np.diff(ways_ptr).max(initial=0)), 1),
+        twins=merge_twins(hop_from, hop_to, direction, homes=np.diff(down[0]) > 0),
     )
 
 
@@ -169,8 +172,8 @@ def _ranks(
     sizes = np.bincount(owner)
     starts = np.cumsum(sizes) - sizes
     place = np.arange(len(pairs)) - starts[owner]
-    for k in range(len(pairs) - 1, -1, -1):  # the lowest parent wins
-        parent[child[k]], rank[child[k]], width[child[k]] = owner[k], place[k], sizes[owner[k]]
+    some, first = np.unique(child, return_index=True)  # the lowest parent wins
+    parent[some], rank[some], width[some] = owner[first], place[first], sizes[owner[first]]
     return parent, rank, width
 
 

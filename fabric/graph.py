@@ -456,7 +456,7 @@ class FabricBuilder:
             link_rate_bps=np.repeat(rate_bps, 2),
             link_delay_ps=np.repeat(delay_ps, 2),
             link_model=np.repeat(model, 2).astype(np.int32),
-            link_tier=tuple(tier for tier in self._cable_tiers for _ in range(2)),
+            link_tier=tuple(np.repeat(np.array(self._cable_tiers, object), 2).tolist()),
             link_up=np.ones(2 * len(a), np.bool_),
             gpu_nic=np.array(self._affine, np.int32),
             meta=dict(meta),

@@ -148,5 +148,5 @@ def hash_states(seed: int, count: int, *, polarised: bool = False) -> NDArray[np
     polarised
         Give every switch the seed of switch 0.
     """
-    identities = [0] * count if polarised else range(count)
-    return np.array([mix(switch_seed(seed, i)) for i in identities], np.uint64)
+    identities = np.zeros(count, np.uint64) if polarised else np.arange(count, dtype=np.uint64)
+    return _mix_words(_mix_words(np.uint64(seed & _MASK) ^ _mix_words(identities)))

@@ -123,9 +123,14 @@ class Routing:
         target_ptr = np.zeros(len(members) + 1, _Int)
         np.cumsum([len(homes) for homes in members], out=target_ptr[1:])
         targets = np.array([switch for homes in members for switch in homes], _Int)
-        rows = np.full((len(missing), 2, len(tables.tier)), -1, np.int16)
+        twins = tables.twins
+        merged = bool(twins.alone[targets].all())  # else a target's twins are not as near as it
+        into = twins.into if merged else tables.into
+        rows = np.full((len(missing), 2, len(into[0]) - 1), -1, np.int16)
         queue = np.empty(2 * len(tables.tier), _Int)
-        _walk.distances(target_ptr, targets, *tables.into, queue, rows)
+        _walk.distances(target_ptr, twins.one[targets] if merged else targets, *into, queue, rows)
+        if merged:
+            rows = np.take(rows, twins.one, axis=2)
         self._row_of_set[missing] = np.arange(len(missing), dtype=_Int) + len(self._near)
         self._near = np.concatenate((self._near, rows))
 

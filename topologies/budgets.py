@@ -60,13 +60,20 @@ def check_budget(what: str, model: SwitchModel, ports: Mapping[int, int], *, fie
 
 def overfull_switches(fabric: Fabric) -> Iterator[tuple[str, str]]:
     """Yield the name of each switch of a fabric that lacks ports, and what it lacks."""
-    network = np.flatnonzero(fabric.link_network)
-    ports: dict[int, Counter[int]] = {}
-    sources, rates = fabric.link_src[network].tolist(), fabric.link_rate_bps[network].tolist()
-    for device, rate_bps in zip(sources, rates, strict=True):
-        ports.setdefault(device, Counter())[rate_bps] += 1
-    for device in fabric.switches.tolist():
-        if fabric.model[device] and device in ports:
-            lacking = shortage(switch_model(fabric.model[device]), ports[device])
-            if lacking:
-                yield fabric.device_names[device], lacking
+    src, rate_bps = fabric.link_src[fabric.link_network], fabric.link_rate_bps[fabric.link_network]
+    rates, mode = np.unique(rate_bps, return_inverse=True)
+    used = np.bincount(src * len(rates) + mode, minlength=fabric.n_devices * len(rates))
+    found: dict[tuple[str, bytes], str | None] = {}  # most switches of a fabric are alike
+    for device, row in zip(
+        fabric.switches.tolist(), used.reshape(-1, len(rates))[fabric.switches], strict=True
+    ):
+        model = fabric.model[device]
+        if not model or not row.any():
+            continue
+        key = (model, row.tobytes())
+        if key not in found:
+            ports = {int(r): int(n) for r, n in zip(rates, row, strict=True) if n}
+            found[key] = shortage(switch_model(model), ports)
+        lacking = found[key]
+        if lacking:
+            yield fabric.device_names[device], lacking

@@ -96,14 +96,17 @@ def _reachability(fabric: Fabric) -> Iterator[Finding]:
 
 
 def _ports(fabric: Fabric) -> Iterator[Finding]:
-    used = Counter(zip(fabric.link_src.tolist(), fabric.link_src_port.tolist(), strict=True))
-    for (device, port), number in used.items():
-        if number > 1:
-            yield Finding(
-                level="error",
-                rule="port-once",
-                message=f"{number} cables use port {fabric.device_names[device]}:{port}",
-            )
+    span = int(fabric.link_src_port.max(initial=0)) + 1
+    ends = fabric.link_src.astype(np.int64) * span + fabric.link_src_port
+    used, first, number = np.unique(ends, return_index=True, return_counts=True)
+    twice = number > 1
+    for i in np.argsort(first[twice]).tolist():  # in the order of the cables
+        device, port = divmod(int(used[twice][i]), span)
+        yield Finding(
+            level="error",
+            rule="port-once",
+            message=f"{number[twice][i]} cables use port {fabric.device_names[device]}:{port}",
+        )
 
 
 def _budgets(fabric: Fabric) -> Iterator[Finding]:
@@ -113,27 +116,32 @@ def _budgets(fabric: Fabric) -> Iterator[Finding]:
 
 def _protocols(fabric: Fabric) -> Iterator[Finding]:
     """Say which devices end links of a protocol that they do not speak, once per device model."""
+    number: dict[str, int] = {}
+    named = np.array([number.setdefault(name, len(number)) for name in fabric.model])
+    names = list(number)
+    links = np.flatnonzero(fabric.link_network)
+    kinds = np.stack([fabric.link_model[links], named[fabric.link_src[links]]])
+    found, first, counts = np.unique(kinds, axis=1, return_index=True, return_counts=True)
     wrong: Counter[tuple[str, str, str]] = Counter()
     example: dict[tuple[str, str, str], str] = {}
-    for link in np.flatnonzero(fabric.link_network).tolist():
-        device = int(fabric.link_src[link])
-        name = fabric.model[device]
+    for i in np.argsort(first).tolist():
+        name, link = names[found[1, i]], int(links[first[i]])
         if not name:
             continue
-        is_nic = fabric.kind[device] == DeviceKind.NIC
+        is_nic = fabric.kind[fabric.link_src[link]] == DeviceKind.NIC
         spoken = (nic_model(name) if is_nic else switch_model(name)).protocols
-        model = LinkModel(int(fabric.link_model[link]))
+        model = LinkModel(int(found[0, i]))
         needed = "infiniband" if model == LinkModel.INFINIBAND else "ethernet"
         if needed not in spoken:
             key = (model.label, name, " and ".join(sorted(spoken)))
-            wrong[key] += 1
+            wrong[key] += int(counts[i])
             example.setdefault(key, fabric.cable_name(link))
-    for key, number in wrong.items():
+    for key, count in wrong.items():
         label, name, speaks = key
         yield Finding(
             level="error",
             rule="protocol",
-            message=f"{number} links are {label}, but {name} speaks {speaks} only "
+            message=f"{count} links are {label}, but {name} speaks {speaks} only "
             f"({example[key]} first)",
         )
 

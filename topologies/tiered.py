@@ -92,7 +92,8 @@ class Layout:
     def block_of(self, place: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of each place."""
         unit, seat = np.divmod(place, self.unit)
-        return unit * self.blocks_per_unit + seat // self.block
+        block: NDArray[np.int64] = unit * self.blocks_per_unit + seat // self.block
+        return block
 
     @property
     def blocks(self) -> int:
@@ -297,7 +298,7 @@ def _add_leaves(
 ) -> NDArray[np.int64]:
     """Add the leaves and return their devices, shape (blocks, rails, planes)."""
     rails, planes = layout.rails or 1, layout.planes
-    found = []
+    found: list[int] = []
     for block in range(layout.blocks):
         for rail in range(rails):
             for plane in range(planes):
