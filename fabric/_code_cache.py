@@ -142,7 +142,7 @@ def _add(digest: Any, kernel: Kernel, seen: set[str]) -> None:
     if name in seen:
         return
     seen.add(name)
-    digest.update(name.encode())
+    digest.update(f"{name} {kernel.inline}".encode())
     for code in _codes(function.__code__):
         constants = [c for c in code.co_consts if not hasattr(c, "co_code")]
         digest.update(code.co_code)

@@ -28,9 +28,10 @@ class Kernel:
     makes no arrays and returns a number or None. Kernels call each other freely.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, inline: bool = False) -> None:
         update_wrapper(self, function)
         self.function = function
+        self.inline = inline
         self._native: NativeFunction | None = None
 
     def __call__(self, *arguments: Any) -> Any:
@@ -52,7 +53,11 @@ class Kernel:
         # fastmath). Division by zero follows IEEE 754. Kernels make no arrays, so they need not
         # count references (_nrt), and nobody enters them through numba's own wrappers.
         return njit(
-            error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
+            error_model="numpy",
+            _nrt=False,
+            no_cpython_wrapper=True,
+            no_cfunc_wrapper=True,
+            forceinline=self.inline,
         )(self.function)
 
     @property
@@ -63,11 +68,12 @@ class Kernel:
         return numba.typeof(self.dispatcher)
 
 
-def jit(function: Any = None, **_: Any) -> Any:
+def jit(function: Any = None, *, inline: bool = False, **_: Any) -> Any:
     """Compile a function in numba's nopython mode at its first call from Python.
 
     ``NUMBA_DISABLE_JIT=1`` leaves it a Python function. Where no cache folder can be written, it is
-    compiled anew in every process.
+    compiled anew in every process. With ``inline`` it is copied into every kernel that calls it
+    (in a call, each array costs seven words).
 
     Examples
     --------
@@ -78,7 +84,7 @@ def jit(function: Any = None, **_: Any) -> Any:
     42
     """
     if function is None or isinstance(function, str):
-        return jit
+        return lambda wrapped: jit(wrapped, inline=inline)
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return function
-    return Kernel(function)
+    return Kernel(function, inline=inline)
