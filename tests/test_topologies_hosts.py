@@ -78,6 +78,7 @@ OUTWARD = {  # from the last GPU to the same one of the next host: what lies bef
     "dgx-a100": (["gpu7", "pcie3", "nic7"], 25_000),
     "dgx-h100": (["gpu7", "pcie7", "nic7"], 50_000),
     "dgx-b300": (["gpu7", "pcie7", "nic7"], 100_000),
+    "aws-p5en": (["gpu7", "pcie7", "nic14"], 25_000),  # the first of its two
     "gb200-tray": (["gpu3", "cpu1", "nic3"], 50_000),
     "l40s-8": (["gpu7", "pcie1", "nic3"], 25_000),
     "t4-8": (["gpu7", "cpu1", "cpu0", "nic0"], 4_104),  # its NIC sits on the other socket
