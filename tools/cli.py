@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from railweave.fabric.errors import PhysicsError, RailweaveError
+from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.perf import perf
 from railweave.tools.commands.run import run
 from railweave.tools.commands.schema import schema
@@ -67,6 +68,7 @@ def _root(
 
 app.command()(run)
 app.add_typer(topo, name="topo")
+app.command()(emulate)
 app.command()(perf)
 app.command()(traffic)
 app.command()(size)

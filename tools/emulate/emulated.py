@@ -164,7 +164,9 @@ class EmulatedEngine(JobEngine):
         if job.flow is not None:
             circuit = self.kernel.circuit_of(job.flow)
         else:
-            circuit = None if path < 0 else self.kernel.circuit_over(self.table.links_of(path))
+            circuit = (
+                None if path < 0 else self.kernel.circuit_over(self.table.links_of(path).tolist())
+            )
         return None if circuit is None else circuit.number
 
     def _inside_ps(self, path: int, size_bytes: int) -> int:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -144,7 +145,7 @@ class Inside:
                     self.tell({"event": "acted", "name": name, "began": began, "ended": ended_ns})
 
             for process in running:
-                self.loop.on_exit(process.pid, lambda process=process: ended(process))
+                self.loop.on_exit(process.pid, partial(ended, process))
 
         self.loop.at(when_ns, act)
 

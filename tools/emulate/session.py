@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from railweave.fabric.errors import InputError
+from railweave.fabric.placement import place
 from railweave.fabric.routing import Routing
 from railweave.fabric.units import PS_PER_S
 from railweave.runner import Stage, faulted_fabric, run_scenario
 from railweave.scenario import load_scenario
-from railweave.tools.emulate.choosing import PathChooser
+from railweave.tools.emulate.choosing import PathChooser, steered
 from railweave.tools.emulate.emulated import EmulatedEngine, Stall
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.lab import Lab
 from railweave.tools.emulate.plan import make_plan
 from railweave.tools.emulate.predicting import PredictingEngine
+from railweave.tools.emulate.ranks import check_command, rank_environment, run_ranks
 from railweave.tools.emulate.shaping import FRAME_HEADER_BYTES, PAYLOAD_BYTES
+from railweave.workloads.workload import locating
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from railweave.fabric.engine import FabricEnvironment
     from railweave.fabric.graph import Fabric
@@ -30,9 +33,19 @@ if TYPE_CHECKING:
     from railweave.scenario import Scenario, ScenarioSource
     from railweave.tools.emulate.choosing import Choice
     from railweave.tools.emulate.headroom import Headroom
+    from railweave.tools.emulate.plan import NetworkPlan
+    from railweave.tools.emulate.ranks import RankEnd
     from railweave.tools.emulate.shaping import Mode
 
-__all__ = ["Emulation", "Options", "emulate", "load_for_emulation"]
+__all__ = [
+    "Emulation",
+    "Options",
+    "emulate",
+    "lay_out",
+    "load_for_emulation",
+    "predict",
+    "run_command",
+]
 
 DEFAULT_SCALE: Final = 2000
 DEFAULT_LIMIT_S: Final = 300.0
@@ -82,6 +95,8 @@ class Emulation:
         Flow or collective -> its longest silence.
     drops
         Packets that the shapers dropped.
+    wall_s
+        How long traffic ran here, in s.
     congestion
         TCP congestion control that was used.
     unprivileged
@@ -95,6 +110,7 @@ class Emulation:
     link_bytes: np.ndarray[Any, np.dtype[np.int64]]
     stalls: Mapping[str, Stall]
     drops: int
+    wall_s: float
     congestion: str
     unprivileged: bool
 
@@ -128,6 +144,20 @@ def _without_delays(fabric: Fabric) -> Fabric:
     return replace(fabric, link_delay_ps=delays)
 
 
+def lay_out(scenario: Scenario, options: Options) -> tuple[NetworkPlan, Routing]:
+    """Return the plan of a scenario's network, and the fabric's own routing on it.
+
+    Raises
+    ------
+    InputError
+        The fabric or its routes cannot be a Linux network.
+    """
+    model = scenario.model
+    fabric = _without_delays(faulted_fabric(scenario))
+    routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
+    return make_plan(fabric, routing, scale=options.scale, seed=model.seed), routing
+
+
 def emulate(scenario: Scenario, options: Options) -> Emulation:
     """Build a scenario's network, predict what it will do, and measure it.
 
@@ -135,6 +165,8 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
     ----------
     scenario
         From `load_for_emulation`.
+    options
+        How.
 
     Raises
     ------
@@ -143,27 +175,16 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
     MissingToolError
         Namespaces are not permitted here, or the kernel lacks something.
     """
-    model = scenario.model
-    fabric = _without_delays(faulted_fabric(scenario))
-    routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
-    plan = make_plan(fabric, routing, scale=options.scale, seed=model.seed)
+    plan, routing = lay_out(scenario, options)
     with Lab(plan, mode=options.mode, limit_s=options.limit_s) as lab:
         kernel = KernelRouting(
-            fabric,
-            policy=model.routing.policy,
-            seed=model.seed,
+            plan.fabric,
+            policy=routing.policy,
+            seed=routing.seed,
             circuits=lab.circuits,
             chooser=PathChooser(routing, options.paths),
         )
-        qps: dict[str, Any] = {"qps": model.routing.qps, "qp_mode": model.routing.qp_mode}
-
-        def predicting(env: FabricEnvironment, scenario: Scenario) -> Stage:
-            engine = PredictingEngine(
-                env, fabric, kernel, scenario.settings, burst_bytes=lab.burst_bytes, **qps
-            )
-            return Stage(fabric=fabric, routing=kernel, engine=engine)
-
-        predicted = run_scenario(scenario, stage=predicting)
+        predicted = predict(scenario, lab, kernel)
         predicted.raise_for_status()
         lab.expected_s = _busy_ps(predicted) * options.scale / PS_PER_S
         if lab.expected_s > options.limit_s:
@@ -173,27 +194,125 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
                 expected=f"at most {options.limit_s:g} s: less traffic, a smaller scale, "
                 "or a higher --limit",
             )
-        engines: list[EmulatedEngine] = []
-
-        def emulating(env: FabricEnvironment, scenario: Scenario) -> Stage:
-            engine = EmulatedEngine(env, fabric, kernel, scenario.settings, lab=lab, **qps)
-            engines.append(engine)
-            return Stage(fabric=fabric, routing=kernel, engine=engine)
-
-        measured = run_scenario(scenario, stage=emulating)
-        lab.end()
-        (engine,) = engines
+        measured, engine = _measure(scenario, lab, kernel)
         return Emulation(
             options=options,
             predicted=predicted,
-            measured=measured,
+            measured=_told(measured, options, lab),
             headroom=lab.headroom,
+            wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
             link_bytes=engine.arithmetic().wire_bytes,
             stalls=engine.stalls,
             drops=lab.drops(),
             congestion=lab.congestion,
             unprivileged=lab.sandbox.unprivileged,
         )
+
+
+def predict(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> Result:
+    """Run a scenario on the fluid engine over the kernels' paths."""
+
+    def stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
+        engine = PredictingEngine(
+            env,
+            kernel.fabric,
+            kernel,
+            scenario.settings,
+            burst_bytes=lab.burst_bytes,
+            qps=scenario.model.routing.qps,
+            qp_mode=scenario.model.routing.qp_mode,
+        )
+        return Stage(fabric=kernel.fabric, routing=kernel, engine=engine)
+
+    return run_scenario(scenario, stage=stage)
+
+
+def _measure(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> tuple[Result, EmulatedEngine]:
+    engines: list[EmulatedEngine] = []
+
+    def stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
+        engine = EmulatedEngine(
+            env,
+            kernel.fabric,
+            kernel,
+            scenario.settings,
+            lab=lab,
+            qps=scenario.model.routing.qps,
+            qp_mode=scenario.model.routing.qp_mode,
+        )
+        engines.append(engine)
+        return Stage(fabric=kernel.fabric, routing=kernel, engine=engine)
+
+    measured = run_scenario(scenario, stage=stage)
+    lab.end()
+    return measured, engines[0]
+
+
+def _told(measured: Result, options: Options, lab: Lab) -> Result:
+    """Return the result with what a reader must know of where it comes from."""
+    inside = any(
+        not any(measured.fabric.link_network[link] for link in one.path) for one in measured.records
+    )
+    sentences = [
+        f"measured on a Linux network at 1/{options.scale} of the rates ({options.mode} cables, "
+        f"TCP {lab.congestion}), times divided by {options.scale}; cables have no length there",
+    ]
+    if inside:
+        sentences.append(
+            "transfers inside hosts were not emulated: each took its time alone at its "
+            "narrowest link"
+        )
+    return replace(measured, warnings=(*sentences, *measured.warnings))
+
+
+def run_command(
+    scenario: Scenario,
+    options: Options,
+    command: Sequence[str],
+    *,
+    ranks: int | None,
+    said: Callable[[int, str, str], None],
+) -> tuple[list[RankEnd], Headroom | None]:
+    """Build a scenario's network and run a program on it, once per rank.
+
+    Parameters
+    ----------
+    scenario
+        Its topology, placement and seed count; its workload does not run.
+    options
+        ``paths`` other than ``kernel`` pin the routes by destination.
+    command
+        The program and its arguments.
+    ranks
+        How many; None: one per GPU of the placement.
+    said
+        Called with rank, ``out`` or ``err``, and a line of its output.
+
+    Raises
+    ------
+    InputError
+        The network cannot be, or there is no such program.
+    MissingToolError
+        Namespaces are not permitted here, or the kernel lacks something.
+    """
+    check_command(command)
+    plan, _ = lay_out(scenario, options)
+    placement = scenario.model.placement
+    with locating(scenario.document, "placement"):
+        gpus = place(
+            plan.fabric, placement.policy, ranks, gpus=placement.gpus, seed=scenario.model.seed
+        ).tolist()
+    rank_environment(plan, gpus)
+    if options.paths == "fabric":
+        raise InputError(
+            "programs choose their own ports, so the fabric's paths cannot be given to them",
+            field="paths",
+            expected="kernel | spread | collide",
+        )
+    plan = replace(plan, hops=steered(plan, options.paths))
+    with Lab(plan, mode=options.mode, limit_s=options.limit_s) as lab:
+        ends = run_ranks(lab, gpus, command, said=said)
+    return ends, lab.headroom
 
 
 def _busy_ps(result: Result) -> int:

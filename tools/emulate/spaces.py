@@ -100,7 +100,8 @@ def batches(
     Refused
         A line failed; the first words of the tool are in the text.
     """
-    waiting, running, said = list(namespaces.items()), [], {}
+    waiting, said = list(namespaces.items()), {}
+    running: list[tuple[str, subprocess.Popen[bytes]]] = []
     while waiting or running:
         while waiting and len(running) < _AT_ONCE:
             name, lines = waiting.pop(0)

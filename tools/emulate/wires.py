@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from railweave.tools.emulate.spaces import entered
@@ -84,9 +85,7 @@ class Wires:
                 failed[asked["number"]] = error.strerror or str(error)
             else:
                 self._wires[asked["number"]] = wire
-                self._loop.watch(
-                    wire.far.fileno(), selectors.EVENT_READ, lambda wire=wire: self._read(wire)
-                )
+                self._loop.watch(wire.far.fileno(), selectors.EVENT_READ, partial(self._read, wire))
         return failed
 
     def close(self) -> None:
@@ -105,7 +104,7 @@ class Wires:
         if len(wire.to_read) == 1:
             wire.to_read[0].heard_ns = time.monotonic_ns()
         if len(wire.to_send) == 1:
-            self._loop.watch(wire.near.fileno(), selectors.EVENT_WRITE, lambda: self._write(wire))
+            self._loop.watch(wire.near.fileno(), selectors.EVENT_WRITE, partial(self._write, wire))
 
     def _write(self, wire: _Wire) -> None:
         left = wire.to_send[0]

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted against measured: every flow, collective and link of an emulation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from railweave.tools.emulate.session import Emulation
+
+__all__ = ["Comparison", "LinkRow", "Row", "compare", "percentile"]
+
+LINK_TOLERANCE: Final = 0.01
+"""Counters further than this from sizes and headers mean that bytes took another way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A flow or a collective: times in ps of the fabric's clock."""
+
+    name: str
+    what: str
+    size_bytes: int
+    predicted_ps: int
+    measured_ps: int
+
+    @property
+    def error(self) -> float:
+        """Measured over predicted, less 1."""
+        return self.measured_ps / self.predicted_ps - 1 if self.predicted_ps else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkRow:
+    """A link: bytes by sizes and paths, acknowledgements aside, and bytes by its shaper."""
+
+    name: str
+    expected_bytes: int
+    counted_bytes: int
+
+    @property
+    def error(self) -> float:
+        """Counted over expected, less 1; what only acknowledgements crossed is not compared."""
+        return self.counted_bytes / self.expected_bytes - 1 if self.expected_bytes else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All of an emulation's figures beside each other.
+
+    Parameters
+    ----------
+    flows, collectives
+        A `Row` each, in order of start.
+    makespan
+        The whole run; starts are the workload's, so that only what came after counts.
+    links
+        Links that were to carry data.
+    """
+
+    flows: tuple[Row, ...]
+    collectives: tuple[Row, ...]
+    makespan: Row
+    links: tuple[LinkRow, ...]
+
+    def worst(self) -> float:
+        """Return the largest error of a flow, a collective or the whole, without its sign."""
+        rows = (*self.flows, *self.collectives, self.makespan)
+        return max(abs(row.error) for row in rows)
+
+    def paths_confirmed(self) -> bool:
+        """Whether every counter agrees with the paths that were foretold."""
+        return all(abs(row.error) <= LINK_TOLERANCE for row in self.links)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object of ``comparison.json``."""
+
+        def rows(several: Sequence[Row | LinkRow]) -> list[dict[str, Any]]:
+            return [{**asdict(row), "error": round(row.error, 6)} for row in several]
+
+        errors = [abs(row.error) for row in self.flows]
+        return {
+            "flows": rows(self.flows),
+            "collectives": rows(self.collectives),
+            "makespan": rows([self.makespan])[0],
+            "links": rows(self.links),
+            "flow_error": {
+                "median": round(percentile(errors, 50), 6),
+                "p90": round(percentile(errors, 90), 6),
+                "max": round(max(errors), 6),
+            }
+            if errors
+            else None,
+            "paths_confirmed": self.paths_confirmed(),
+        }
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return a percentile by nearest rank.
+
+    Examples
+    --------
+    >>> percentile([3.0, 1.0, 2.0, 4.0], 50), percentile([3.0, 1.0, 2.0, 4.0], 90)
+    (2.0, 4.0)
+    """
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def compare(emulation: Emulation) -> Comparison:
+    """Put predicted and measured side by side; what did not end is left out."""
+    predicted, measured = emulation.predicted, emulation.measured
+    names = measured.fabric.device_names
+    flows = [
+        Row(
+            name=there.flow.id,
+            what=f"{names[there.flow.src]} -> {names[there.flow.dst]}",
+            size_bytes=there.flow.size_bytes,
+            predicted_ps=here.fct_ps,
+            measured_ps=there.fct_ps,
+        )
+        for here, there in zip(predicted.records, measured.records, strict=False)
+        if there.end_ps >= 0 and here.flow.id == there.flow.id
+    ]
+    by_tag = {one.tag: one for one in predicted.executed}
+    collectives = [
+        Row(
+            name=one.tag,
+            what=f"{one.ranks} ranks",
+            size_bytes=one.size_bytes,
+            predicted_ps=by_tag[one.tag].end_ps - by_tag[one.tag].start_ps,
+            measured_ps=one.end_ps - one.start_ps,
+        )
+        for one in measured.executed
+        if one.tag in by_tag
+    ]
+    counted = measured.links.wire_bytes + measured.links.ack_bytes
+    fabric, expected = measured.fabric, emulation.link_bytes
+    return Comparison(
+        flows=tuple(flows),
+        collectives=tuple(collectives),
+        makespan=Row(
+            name="makespan",
+            what="all",
+            size_bytes=sum(row.size_bytes for row in flows),
+            predicted_ps=predicted.sim_time_ps,
+            measured_ps=measured.sim_time_ps,
+        ),
+        links=tuple(
+            LinkRow(
+                name=fabric.link_name(link),
+                expected_bytes=int(expected[link]),
+                counted_bytes=int(counted[link]),
+            )
+            for link in np.flatnonzero(fabric.link_network & (expected > 0)).tolist()
+        ),
+    )
