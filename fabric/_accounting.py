@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled sums over the transfers of a bound schedule: frames, bytes by path, longest chain."""
+"""Compiled sums over the transfers of a bound schedule: frames, paths, longest chain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from railweave.fabric.jit import jit
 
-__all__ = ["bytes_by_path", "longest_chain", "paths_of_pairs", "wire_bytes"]
+__all__ = ["longest_chain", "paths_of_pairs", "wire_bytes"]
 
 
 @jit
@@ -36,34 +36,6 @@ def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> Non
             padded = (last_size + pad - 1) // pad * pad
             last_wire = padded + packets * frame[row, 2] + frame[row, 3]
         wire[i] = last_wire
-
-
-@jit
-def bytes_by_path(
-    path: Any, wire: Any, size: Any, share: Any, framing: Any, per_ack: Any, mtu: Any, every: Any,
-    out: Any,
-) -> None:  # fmt: skip
-    """Add wire, payload and ACK bytes of each transfer to the row of its path in ``out``.
-
-    ``share`` is the part of each transfer to count, or empty for all of every one; one ACK of
-    ``per_ack`` bytes answers ``every`` packets of ``mtu`` payload bytes (0: no ACKs).
-    """
-    for i in range(len(path)):
-        p = path[i]
-        if p < 0:
-            continue
-        acks = np.int64(0)
-        if every > 0:
-            packets = (size[i] + mtu - 1) // mtu if size[i] > 0 else 1
-            acks = (packets + every - 1) // every * per_ack[framing[p]]
-        if len(share):
-            out[p, 0] += np.int64(np.rint(wire[i] * share[i]))
-            out[p, 1] += np.int64(np.rint(size[i] * share[i]))
-            out[p, 2] += np.int64(np.rint(acks * share[i]))
-        else:
-            out[p, 0] += wire[i]
-            out[p, 1] += size[i]
-            out[p, 2] += acks
 
 
 @jit
@@ -95,10 +67,13 @@ def longest_chain(
     delay: Any,
     cost: Any,
     waits: Any,
+    left: Any,
+    early: Any,
     succ_ptr: Any,
     succ: Any,
-    queue: Any,
     ready: Any,
+    queue: Any,
+    begins: Any,
 ) -> Any:
     """Return the longest sum of durations along a chain of dependencies.
 
@@ -108,22 +83,30 @@ def longest_chain(
         float64 (paths, 5): latency ps, ps per byte of the first packet, largest first packet, ps
         per wire byte of the narrowest network link, ps per payload byte of the narrowest link
         inside a host. A node lasts its delay, and a transfer its latency and serialisation.
-    waits
-        int32 (nodes,): predecessors; overwritten.
-    queue, ready
-        (nodes,): working room; ``ready`` comes filled with 0.
+    waits, left
+        int32 (nodes,): predecessors, and runs; overwritten.
+    succ
+        As `BoundSchedule.successors`.
+    early, ready
+        (nodes,): working room that comes filled with 0.
+    queue, begins
+        Working room for twice the nodes.
     """
+    room = len(queue)
     head = 0
-    tail = 0
+    waiting = 0
     for node in range(len(path)):
         if waits[node] == 0:
-            queue[tail] = node
-            tail += 1
+            queue[waiting] = node
+            begins[waiting] = 0
+            waiting += 1
     longest = np.int64(0)
-    while head < tail:
+    while waiting > 0:
         node = queue[head]
-        head += 1
-        end = ready[node] + delay[node]
+        begin = begins[head]
+        head = (head + 1) % room
+        waiting -= 1
+        end = begin + delay[node]
         p = path[node]
         if p >= 0:
             first = np.float64(wire[node])
@@ -139,12 +122,30 @@ def longest_chain(
             end += np.int64(cost[p, 0] + stored + near)
         if end > longest:
             longest = end
+        left[node] -= 1
+        if early[node] > 0:  # released before its first run: runs as soon as that one
+            early[node] -= 1
+            queue[(head + waiting) % room] = node
+            begins[(head + waiting) % room] = begin
+            waiting += 1
         for e in range(succ_ptr[node], succ_ptr[node + 1]):
-            after = succ[e]
-            if end > ready[after]:
-                ready[after] = end
-            waits[after] -= 1
-            if waits[after] == 0:
-                queue[tail] = after
-                tail += 1
+            again = succ[e] < 0
+            if again != (left[node] > 0):
+                continue
+            after = ~succ[e] if again else succ[e]
+            starts = end
+            if again:
+                if waits[after] > 0:
+                    early[after] += 1
+                    continue
+            else:
+                if end > ready[after]:
+                    ready[after] = end
+                waits[after] -= 1
+                if waits[after] > 0:
+                    continue
+                starts = ready[after]
+            queue[(head + waiting) % room] = after
+            begins[(head + waiting) % room] = starts
+            waiting += 1
     return longest

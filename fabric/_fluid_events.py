@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fluid engine's queues, compiled: timers of nodes, finish times of flows, a sort.
-
-numba's cache watches one file at a time: whoever changes this file must touch `_fluid_kernel` too.
-"""
+"""The fluid engine's queues, compiled: timers of nodes, finish times of flows, a sort."""
 
 from __future__ import annotations
 
@@ -10,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from railweave.fabric._fluid_layout import FOREVER, NO_TIMER, OPEN
+from railweave.fabric._fluid_layout import FOREVER, NO_EVENT, OPEN
 from railweave.fabric.jit import jit
 
 __all__ = [
     "drop_finish",
+    "give_event",
     "push_finish",
     "sift",
     "sort",
     "start_nodes",
     "start_timer",
+    "take_event",
     "take_list",
 ]
 
@@ -62,28 +61,53 @@ def _pop_list(run: Any, timers: Any) -> Any:
 
 
 @jit
-def start_timer(run: Any, nodes: Any, timers: Any, opened: Any, time: Any, code: Any) -> Any:
+def take_event(run: Any, events: Any, code: Any) -> Any:
+    """Return a new event; `advance` has seen to it that there is one."""
+    event = run.event_free
+    if event == NO_EVENT:
+        event = run.events_used
+        run.events_used += 1
+    else:
+        run.event_free = events[event].next
+        run.events_free -= 1
+    events[event].code = code
+    events[event].next = NO_EVENT
+    return event
+
+
+@jit
+def give_event(run: Any, events: Any, event: Any) -> Any:
+    """Free an event; return the one after it in its list."""
+    after = np.int64(events[event].next)
+    events[event].next = run.event_free
+    run.event_free = event
+    run.events_free += 1
+    return after
+
+
+@jit
+def start_timer(run: Any, events: Any, timers: Any, opened: Any, time: Any, code: Any) -> Any:
     """Schedule ``code`` (node * 2, + 1 for its completion) at ``time``.
 
-    Events of one time hang together in a list, whose head waits in one of a few open places
+    Events of one time hang together in a list, whose ends wait in one of a few open places
     (collectives in lockstep fill one list with thousands) or, once another time claims that
     place, in a heap. One time may have several lists.
     """
+    event = take_event(run, events, code)
     place = opened[(time ^ time >> 7) & (OPEN - 1)]
     if place.time == time:
-        nodes[place.tail >> 1].next = code
+        events[place.tail].next = event
     else:
         if place.time < FOREVER:
             _push_list(run, timers, place.time, place.head)
         place.time = time
-        place.head = code
-    place.tail = code
-    nodes[code >> 1].next = NO_TIMER
+        place.head = event
+    place.tail = event
 
 
 @jit
 def take_list(run: Any, timers: Any, opened: Any) -> Any:
-    """Return the head of a list of events of this instant, or NO_TIMER."""
+    """Return the first event of a list of this instant, or NO_EVENT."""
     place = opened[(run.now ^ run.now >> 7) & (OPEN - 1)]
     if place.time == run.now:
         place.time = FOREVER
@@ -92,17 +116,17 @@ def take_list(run: Any, timers: Any, opened: Any) -> Any:
         head = timers[0].head
         _pop_list(run, timers)
         return head
-    return NO_TIMER
+    return np.int64(NO_EVENT)
 
 
 @jit
 def start_nodes(
-    run: Any, nodes: Any, delays: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
+    run: Any, events: Any, delays: Any, timers: Any, opened: Any, base: Any, roots: Any, time: Any
 ) -> Any:
     """Schedule the first nodes of a block at ``time`` plus their delays."""
     for i in range(len(roots)):
         node = base + roots[i]
-        start_timer(run, nodes, timers, opened, time + delays[node], node * 2)
+        start_timer(run, events, timers, opened, time + delays[node], node * 2)
 
 
 @jit

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fluid engine's dependency graph, compiled: nodes start, complete and take turns.
+"""The fluid engine's dependency graph, compiled: nodes start, complete and release others.
 
-numba's cache watches one file at a time: whoever changes this file must touch `_fluid_kernel` too.
+A looped node (see `railweave.fabric.loops`) is one row however often it runs. Its first run waits
+for its predecessors; each later one is released by a run of one other node, and starts no earlier
+than the run before it.
 """
 
 from __future__ import annotations
@@ -10,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from railweave.fabric._fluid_events import start_timer
-from railweave.fabric._fluid_layout import NO_NODE
+from railweave.fabric._fluid_events import give_event, start_timer
+from railweave.fabric._fluid_layout import NO_EVENT, NO_NODE
 from railweave.fabric.jit import jit
 
-__all__ = ["complete_node", "next_in_lane", "start_node", "tail_ps", "write_nodes"]
+__all__ = ["complete_node", "message_bytes", "next_in_lane", "start_node", "tail_ps", "write_nodes"]
 
 
 @jit
@@ -29,6 +31,7 @@ def write_nodes(
         node.group = group
         node.succ = edge + succ_ptr[i]
         node.n_succ = succ_ptr[i + 1] - succ_ptr[i]
+        node.loop = -1
 
 
 @jit
@@ -43,61 +46,90 @@ def tail_ps(paths: Any, path: Any, wire: Any) -> Any:
 
 
 @jit
+def message_bytes(nodes: Any, loops: Any, number: Any) -> Any:
+    """Wire bytes of the message that a node sends now or next."""
+    wire = nodes[number].wire
+    if nodes[number].loop >= 0:
+        loop = loops[nodes[number].loop]
+        if loop.part < loop.longer:
+            wire += loop.longer_by
+    return wire
+
+
+@jit
 def start_node(
-    run: Any, nodes: Any, timers: Any, opened: Any, paths: Any, order: Any, number: Any
+    run: Any, nodes: Any, events: Any, timers: Any, opened: Any, order: Any, number: Any
 ) -> Any:
-    """Start a node now: a flow joins the arrivals, anything else completes after its latency."""
-    node = nodes[number]
-    if node.path >= 0 and node.wire > 0:
+    """Start a node now: a message joins the arrivals, anything else completes at once."""
+    if nodes[number].path >= 0:
         order[run.arrivals] = number
         run.arrivals += 1
     else:
-        tail = tail_ps(paths, node.path, node.wire)
-        start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
+        start_timer(run, events, timers, opened, run.now, number * 2 + 1)
 
 
 @jit
 def complete_node(
     run: Any,
     nodes: Any,
+    loops: Any,
+    events: Any,
     delays: Any,
     succ: Any,
     groups: Any,
     timers: Any,
     opened: Any,
-    paths: Any,
     order: Any,
     number: Any,
 ) -> Any:
-    """Complete a node: release its successors and perhaps its group."""
+    """Complete a run of a node: release its successors and perhaps its group."""
     node = nodes[number]
-    node.deps = -1
     group = groups[node.group]
     group.left -= 1
     if group.left == 0:
         groups[run.done].done = node.group
         run.done += 1
+    left = 0
+    if node.loop >= 0:
+        loops[node.loop].left -= 1
+        left = loops[node.loop].left
+    if left == 0:
+        node.deps = -1
     for e in range(node.succ, node.succ + node.n_succ):
-        after = group.first_node + succ[e]
-        nodes[after].deps -= 1
-        if nodes[after].deps == 0:
+        again = succ[e] < 0
+        if again != (left > 0):  # runs release runs, the last one releases what comes after
+            continue
+        after = group.first_node + (~succ[e] if again else succ[e])
+        starts = 1
+        if again:
+            if nodes[after].deps > 0:
+                loops[nodes[after].loop].early += 1
+                run.events_need += 1
+                continue
+        else:
+            nodes[after].deps -= 1
+            if nodes[after].deps > 0:
+                continue
+            if nodes[after].loop >= 0:
+                starts += loops[nodes[after].loop].early
+                run.events_need -= loops[nodes[after].loop].early
+                loops[nodes[after].loop].early = 0
+        for _ in range(starts):
             if delays[after] > 0:
-                start_timer(run, nodes, timers, opened, run.now + delays[after], after * 2)
+                start_timer(run, events, timers, opened, run.now + delays[after], after * 2)
             else:
-                start_node(run, nodes, timers, opened, paths, order, after)
+                start_node(run, nodes, events, timers, opened, order, after)
 
 
 @jit
-def next_in_lane(run: Any, nodes: Any, lanes: Any, order: Any, path: Any) -> None:
-    """Let the next message of a path arrive, now that the one before has left.
-
-    ``order`` is being read from the front: what has been read is at least as long as the arrivals.
-    """
+def next_in_lane(run: Any, events: Any, lanes: Any, order: Any, path: Any) -> None:
+    """Let the next message of a path arrive, now that the one before has left."""
     lane = lanes[path]
-    if lane.head == NO_NODE:
+    if lane.head == NO_EVENT:
         lane.busy = 0
+        lane.reserved = NO_NODE
         return
-    lane.reserved = lane.head
-    order[run.arrivals] = lane.head
+    lane.reserved = events[lane.head].code
+    order[run.arrivals] = lane.reserved
     run.arrivals += 1
-    lane.head = nodes[lane.head].next
+    lane.head = give_event(run, events, lane.head)

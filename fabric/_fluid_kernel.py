@@ -4,9 +4,6 @@
 Between events rates are constant. All events of one instant are taken together: flows end, nodes
 complete, their successors start, and one solve follows. What leaves and what starts in an instant
 is put in order of node numbers, so nothing depends on the shape of a queue.
-
-numba's cache watches one file at a time: this file is to be touched when `_fluid_events`,
-`_fluid_graph` or `_fluid_solve` changes.
 """
 
 from __future__ import annotations
@@ -17,13 +14,21 @@ import numpy as np
 
 from railweave.fabric._fluid_events import (
     drop_finish,
+    give_event,
     push_finish,
     sift,
     sort,
     start_timer,
+    take_event,
     take_list,
 )
-from railweave.fabric._fluid_graph import complete_node, next_in_lane, start_node, tail_ps
+from railweave.fabric._fluid_graph import (
+    complete_node,
+    message_bytes,
+    next_in_lane,
+    start_node,
+    tail_ps,
+)
 from railweave.fabric._fluid_layout import (
     ARRIVED,
     CHANGED,
@@ -31,10 +36,11 @@ from railweave.fabric._fluid_layout import (
     FOREVER,
     FREE,
     IDLE,
+    NEED_EVENTS,
     NEED_POOL,
     NEED_SLOTS,
+    NO_EVENT,
     NO_NODE,
-    NO_TIMER,
     NOWHERE,
     OPEN,
     PAUSED,
@@ -81,9 +87,36 @@ def leave_links(
 
 
 @jit
+def _leave_path(
+    run: Any,
+    nodes: Any,
+    loops: Any,
+    events: Any,
+    groups: Any,
+    lanes: Any,
+    paths: Any,
+    timers: Any,
+    opened: Any,
+    order: Any,
+    number: Any,
+) -> Any:
+    """Let a message, the last bit of which has left, arrive soon; the next one has its turn."""
+    node = nodes[number]
+    tail = tail_ps(paths, node.path, message_bytes(nodes, loops, number))
+    start_timer(run, events, timers, opened, run.now + tail, number * 2 + 1)
+    if node.loop >= 0:
+        loop = loops[node.loop]
+        loop.part = (loop.part if loop.part > 0 else loop.cycle) - 1
+    if groups[node.group].in_turn and lanes[node.path].busy:
+        next_in_lane(run, events, lanes, order, node.path)
+
+
+@jit
 def _place(
     run: Any,
     nodes: Any,
+    loops: Any,
+    events: Any,
     groups: Any,
     ends: Any,
     where: Any,
@@ -95,19 +128,26 @@ def _place(
     lanes: Any,
     paths: Any,
     hops: Any,
+    timers: Any,
+    opened: Any,
+    order: Any,
     number: Any,
 ) -> Any:
-    """Put a starting flow on its links or in its lane; return 0, or NEED_* for lack of memory."""
+    """Put a message on its links or in its lane; return 0, or NEED_* for lack of memory."""
     node = nodes[number]
     lane = lanes[node.path]
     in_turn = groups[node.group].in_turn
     if in_turn and lane.busy and lane.reserved != number:
-        node.next = NO_NODE
-        if lane.head == NO_NODE:
-            lane.head = number
+        event = take_event(run, events, number)
+        if lane.head == NO_EVENT:
+            lane.head = event
         else:
-            nodes[lane.tail].next = number
-        lane.tail = number
+            events[lane.tail].next = event
+        lane.tail = event
+        return 0
+    wire = message_bytes(nodes, loops, number)
+    if wire == 0:  # on its way at once
+        _leave_path(run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number)
         return 0
     start = paths[node.path].hops
     n_hops = paths[node.path].hops_end - start
@@ -151,7 +191,7 @@ def _place(
     flow.bottleneck = NOWHERE
     flow.rate = 0.0
     flow.level = 0.0
-    flow.remaining = node.wire
+    flow.remaining = wire
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
     if in_turn:
@@ -193,6 +233,8 @@ def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
 def _drain(
     run: Any,
     nodes: Any,
+    loops: Any,
+    events: Any,
     delays: Any,
     succ: Any,
     groups: Any,
@@ -218,37 +260,35 @@ def _drain(
         order[n] = slots[slot].node << SLOT_BITS | slot
         n += 1
     sort(order, n)
-    for i in range(n):
-        number = order[i] >> SLOT_BITS
+    for i in range(n):  # what has been read is at least as long as the arrivals
         slot = order[i] & ((1 << SLOT_BITS) - 1)
+        number = slots[slot].node
         leave_links(run, lists, slots, place, links, pool, paths, hops, slot)
-        path = nodes[number].path
-        tail = tail_ps(paths, path, nodes[number].wire)
-        start_timer(run, nodes, timers, opened, run.now + tail, number * 2 + 1)
-        if groups[nodes[number].group].in_turn:
-            next_in_lane(run, nodes, lanes, order, path)
+        _leave_path(run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number)
     while True:
-        code = take_list(run, timers, opened)
-        if code == NO_TIMER:
+        event = take_list(run, timers, opened)
+        if event == NO_EVENT:
             return
-        while code != NO_TIMER:
+        while event != NO_EVENT:
+            code = np.int64(events[event].code)
             number = code >> 1
-            is_end = code & 1
-            code = nodes[number].next
+            event = give_event(run, events, event)
             if groups[nodes[number].group].left < 0:
                 continue
-            if is_end:
+            if code & 1:
                 complete_node(
-                    run, nodes, delays, succ, groups, timers, opened, paths, order, number
+                    run, nodes, loops, events, delays, succ, groups, timers, opened, order, number
                 )
             else:
-                start_node(run, nodes, timers, opened, paths, order, number)
+                start_node(run, nodes, events, timers, opened, order, number)
 
 
 @jit
 def advance(
     all_runs: Any,
     nodes: Any,
+    loops: Any,
+    events: Any,
     delays: Any,
     succ: Any,
     groups: Any,
@@ -292,6 +332,8 @@ def advance(
                 return IDLE
             if time > limit:
                 return REACHED
+            if len(events) - run.events_used + run.events_free < run.events_need:
+                return NEED_EVENTS
             run.now = time
             run.done = 0
             run.arrivals = 0
@@ -299,29 +341,17 @@ def advance(
             run.arrived = 0
             run.changes = 0
             _drain(
-                run, nodes, delays, succ, groups, ends, where, lists, slots, place, links, pool,
-                lanes, paths, hops, timers, opened, order,
+                run, nodes, loops, events, delays, succ, groups, ends, where, lists, slots, place,
+                links, pool, lanes, paths, hops, timers, opened, order,
             )  # fmt: skip
             sort(order, run.arrivals)
             run.placing = 1
         while run.placed < run.arrivals:
             number = order[run.placed]
             need = _place(
-                run,
-                nodes,
-                groups,
-                ends,
-                where,
-                lists,
-                slots,
-                place,
-                links,
-                pool,
-                lanes,
-                paths,
-                hops,
-                number,
-            )
+                run, nodes, loops, events, groups, ends, where, lists, slots, place, links, pool,
+                lanes, paths, hops, timers, opened, order, number,
+            )  # fmt: skip
             if need:
                 return need
             run.placed += 1

@@ -11,12 +11,27 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["END", "GROUP", "HOP", "LANE", "LINK", "LIST", "NODE", "PATH", "RUN", "SLOT", "records"]
+__all__ = [
+    "END",
+    "EVENT",
+    "GROUP",
+    "HOP",
+    "LANE",
+    "LINK",
+    "LIST",
+    "LOOP",
+    "NODE",
+    "PATH",
+    "RUN",
+    "SLOT",
+    "records",
+]
 
 AT_CAP: Final = -1  # a flow's bottleneck is its cap
 NOWHERE: Final = -2  # a flow that was not solved for yet
 FOREVER: Final = 2**62
-NO_TIMER: Final = -1
+NO_EVENT: Final = -1
+NO_LOOP: Final = -1
 NO_NODE: Final = -1
 OPEN: Final = 8  # lists of timers that are open for more events (a power of two)
 SLOT_BITS: Final = 28  # bits of a slot number beside a node number in one int64
@@ -36,7 +51,8 @@ COMPLETED: Final = 1  # groups ended now
 IDLE: Final = 2  # nothing will ever happen
 NEED_SLOTS: Final = 3
 NEED_POOL: Final = 4
-PAUSED: Final = 5  # a moment for Python, so that Ctrl-C is heard
+NEED_EVENTS: Final = 5
+PAUSED: Final = 6  # a moment for Python, so that Ctrl-C is heard
 
 #: An active flow.
 SLOT: Final = np.dtype(
@@ -84,21 +100,37 @@ LINK: Final = np.dtype(
 #: A node of a schedule that is under way.
 NODE: Final = np.dtype(
     [
-        ("wire", "i8"),
-        ("next", "i4"),  # next event in the same list of timers, or next message of its lane
+        ("wire", "i8"),  # of a message, the shorter one where they differ
         ("path", "i4"),  # -1: crosses no link
         ("group", "i4"),
-        ("deps", "i4"),  # predecessors that have not completed; -1: itself completed
+        ("deps", "i4"),  # predecessors of its first run that have not completed; -1: it completed
         ("succ", "i4"),  # first successor
         ("n_succ", "i4"),
+        ("loop", "i4"),  # -1: runs once
     ],
     align=True,
 )
 
+#: A node that runs again and again (see `railweave.fabric.loops`).
+LOOP: Final = np.dtype(
+    [
+        ("left", "i4"),  # runs that have not completed
+        ("early", "i4"),  # runs that were released before the first one
+        ("part", "i4"),  # counts down with each message, modulo ``cycle``
+        ("cycle", "i4"),
+        ("longer", "i4"),  # a message is longer while ``part`` is below it
+        ("longer_by", "i4"),  # wire bytes
+    ],
+    align=True,
+)
+
+#: An event of a node in a list of timers, or a node in the queue of a lane.
+EVENT: Final = np.dtype([("next", "i4"), ("code", "i4")], align=True)
+
 #: A schedule or a flow that is under way.
 GROUP: Final = np.dtype(
     [
-        ("left", "i8"),  # nodes that have not completed; negative: cancelled
+        ("left", "i8"),  # runs of nodes that have not completed; negative: cancelled
         ("first_node", "i8"),  # first node
         ("weight", "f8"),
         ("cap", "f8"),
@@ -114,7 +146,7 @@ LANE: Final = np.dtype(
     [
         ("busy", "i4"),  # 1 while a message is on the path
         ("reserved", "i4"),  # the message whose turn it is in this instant, or NO_NODE
-        ("head", "i4"),  # first message that waits, or NO_NODE; the others by ``next``
+        ("head", "i4"),  # event of the first message that waits, or NO_EVENT
         ("tail", "i4"),
     ],
     align=True,
@@ -138,7 +170,8 @@ HOP: Final = np.dtype([("share", "f8"), ("link", "i4")], align=True)
 #: When a flow ends: an entry of the finish heap.
 END: Final = np.dtype([("time", "i8"), ("slot", "i8")], align=True)
 
-#: A list of node events at one time; an entry of the timer heap or an open list.
+#: A list of node events at one time, by its first and last event; an entry of the timer heap or an
+#: open list.
 LIST: Final = np.dtype([("time", "i8"), ("head", "i8"), ("tail", "i8")], align=True)
 
 #: Counters of the whole simulation.
@@ -146,6 +179,10 @@ RUN: Final = np.dtype(
     [
         ("now", "i8"),
         ("timers", "i8"),  # lists in the timer heap
+        ("events_used", "i8"),  # events ever used
+        ("event_free", "i8"),  # first free one, or NO_EVENT
+        ("events_free", "i8"),  # how many are free among those ever used
+        ("events_need", "i8"),  # how many one instant may need
         ("active", "i8"),  # flows in the finish heap
         ("free", "i8"),
         ("slots_used", "i8"),  # slots ever used

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric._accounting import bytes_by_path, longest_chain, paths_of_pairs
+from railweave.fabric._accounting import longest_chain, paths_of_pairs
+from railweave.fabric._fluid_layout import LOOP
+from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
 from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
 
@@ -27,6 +29,7 @@ __all__ = ["Binder", "BoundSchedule", "Usage", "link_bytes", "split_over_qps"]
 _REMEMBERED = 512  # rank lists whose paths are kept
 _TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
 _NONE = np.empty(0, np.int32)
+_NONE_OF_MANY = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +49,9 @@ class Usage:
 class BoundSchedule:
     """A schedule whose transfers know their path.
 
-    ``path`` int32 (nodes,), -1 where nothing crosses a link; ``wire_bytes`` int64 (nodes,);
-    the rest as in `Schedule`. ``roots`` are the nodes without predecessors.
+    ``path`` int32 (nodes,), -1 where nothing crosses a link; ``wire_bytes`` int64 (nodes,) of one
+    run, the shorter where they differ; the rest as in `Schedule`. ``roots`` are the nodes without
+    predecessors.
     """
 
     schedule: Schedule
@@ -66,6 +70,56 @@ class BoundSchedule:
         return np.flatnonzero(self.schedule.n_deps == 0)
 
     @cached_property
+    def looped(self) -> NDArray[np.int64]:
+        """Nodes that run more than once, int64."""
+        loops = self.schedule.loops
+        return np.flatnonzero(loops.runs > 1) if loops is not None else _NONE_OF_MANY
+
+    @cached_property
+    def runs(self) -> NDArray[np.int32]:
+        """Runs of each node, int32 (nodes,)."""
+        loops = self.schedule.loops
+        return loops.runs if loops is not None else np.ones(self.n_nodes, np.int32)
+
+    @property
+    def n_runs(self) -> int:
+        """Number of runs of all nodes."""
+        return int(self.runs.sum(dtype=np.int64)) if len(self.looped) else self.n_nodes
+
+    @cached_property
+    def successors(self) -> NDArray[np.int32]:
+        """``schedule.succ`` with ``~s`` instead of ``s`` where each run releases the next one."""
+        plan = self.schedule
+        if plan.loops is None:
+            return plan.succ
+        return np.where(plan.loops.again, ~plan.succ, plan.succ).astype(np.int32)
+
+    @cached_property
+    def _longer_by(self) -> NDArray[np.int64]:
+        """Wire bytes that a byte more makes, int64 (looped nodes,)."""
+        at = self.looped
+        more = self.table.wire_bytes(self.path[at], self.schedule.size_bytes[at] + 1)
+        return more - self.wire_bytes[at]
+
+    @cached_property
+    def loop_rows(self) -> NDArray[np.void]:
+        """The looped nodes as the fluid engine's LOOP records before their first run."""
+        loops, at = self.schedule.loops, self.looped
+        rows = np.zeros(len(at), LOOP)
+        if loops is not None and len(at):
+            rows["left"] = loops.runs[at]
+            rows["cycle"] = loops.cycle[at]
+            rows["part"] = (self._chunk - loops.first)[at]
+            rows["longer"] = loops.longer_parts()[at]
+            rows["longer_by"] = self._longer_by
+        return rows
+
+    @property
+    def _chunk(self) -> NDArray[np.int32]:
+        chunk = self.schedule.chunk
+        return np.zeros(self.n_nodes, np.int32) if chunk is None else chunk
+
+    @cached_property
     def has_delays(self) -> bool:
         """Whether any node has a delay."""
         return bool(self.schedule.delay_ps.any())
@@ -77,22 +131,39 @@ class BoundSchedule:
 
     def usage_of(self, share: NDArray[np.float64] | None) -> Usage:
         """Bytes per path of a part of a run: ``share`` float64 (nodes,) done of each node."""
-        table, settings = self.table, self.table.settings
-        per_ack = np.array([settings.ack_wire_bytes(kind) for kind in Framing], np.int64)
         used, row = self._used_paths
-        moved = np.zeros((len(used), 3), np.int64)
-        bytes_by_path(
-            row,
-            self.wire_bytes,
-            self.schedule.size_bytes,
-            np.empty(0) if share is None else share,
-            table.framing[used],
-            per_ack,
-            settings.mtu_bytes,
-            settings.ack_every,
-            moved,
-        )
-        return Usage(used, *np.ascontiguousarray(moved.T))
+
+        def summed(amount: NDArray[np.int64]) -> NDArray[np.int64]:
+            part = amount if share is None else np.rint(amount * share)
+            # float64 counts bytes exactly up to 2**53
+            return np.rint(np.bincount(row + 1, part, len(used) + 1)[1:]).astype(np.int64)
+
+        return Usage(used, *(summed(amount) for amount in self._amounts))
+
+    @cached_property
+    def _amounts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Wire, payload and ACK bytes of all runs of each node."""
+        loops = self.schedule.loops
+        wire, size, acks = self.wire_bytes, self.schedule.size_bytes, self._ack_bytes(0)
+        if loops is None or not len(self.looped):
+            return wire, size, acks
+        at = self.looped
+        longer = loops.longer_runs(self._chunk)[at]
+        wire, size, acks = wire * loops.runs, size * loops.runs, acks * loops.runs
+        wire[at] += self._longer_by * longer
+        size[at] += longer
+        acks[at] += (self._ack_bytes(1) - self._ack_bytes(0))[at] * longer
+        return wire, size, acks
+
+    def _ack_bytes(self, more: int) -> NDArray[np.int64]:
+        """ACK bytes that answer one run of each node, int64, or one of ``more`` bytes more."""
+        settings = self.table.settings
+        if not settings.ack_every:
+            return np.zeros(self.n_nodes, np.int64)
+        per_ack = np.array([settings.ack_wire_bytes(kind) for kind in Framing], np.int64)
+        packets = np.maximum(-(-(self.schedule.size_bytes + more) // settings.mtu_bytes), 1)
+        framing = self.table.framing[np.maximum(self.path, 0)] if len(self.table) else self.path
+        return np.asarray(-(-packets // settings.ack_every) * per_ack[framing])
 
     @cached_property
     def _used_paths(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -123,15 +194,16 @@ class BoundSchedule:
         return int(
             longest_chain(
                 self.path, self.wire_bytes, plan.size_bytes, plan.delay_ps, self.table.cost,
-                plan.n_deps.copy(), plan.succ_ptr, plan.succ,
-                np.empty(self.n_nodes, np.int32), np.zeros(self.n_nodes, np.int64),
+                plan.n_deps.copy(), self.runs.copy(), np.zeros(self.n_nodes, np.int32),
+                plan.succ_ptr, self.successors, np.zeros(self.n_nodes, np.int64),
+                np.empty(2 * self.n_nodes, np.int32), np.empty(2 * self.n_nodes, np.int64),
             )
         )  # fmt: skip
 
     @cached_property
     def bound_ps(self) -> int:
         """Lower bound of one run: its longest chain of nodes, and its busiest link (cut)."""
-        if self.n_nodes == 1:
+        if self.n_nodes == 1 and not len(self.looped):
             return self.chain_ps
         return max(self.chain_ps, self.busiest_link_ps + self._least_tail_ps)
 
@@ -278,6 +350,8 @@ class Binder:
     def bind(self, schedule: Schedule, ranks: NDArray[np.int32]) -> BoundSchedule:
         """Bind ``schedule`` to the devices ``ranks``, int32 (n_ranks,)."""
         qp: NDArray[np.int32] | None = None
+        if self.qps > 1:
+            schedule = expand(schedule)
         if self.qps > 1 and self.split:
             schedule, qp = split_over_qps(schedule, self.qps)
         path = self._paths(schedule, ranks, qp)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.fabric.errors import RailweaveError
-from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
+from railweave.fabric.loops import join_loops
+from railweave.fabric.schedule import NodeKind, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +96,7 @@ class _Structure:
     n_deps: NDArray[np.int32]
     succ_ptr: NDArray[np.int32]
     succ: NDArray[np.int32]
+    again: NDArray[np.bool_]  # as in `Loops`
 
 
 _STRUCTURES: Final[OrderedDict[tuple[int, ...], _Structure]] = OrderedDict()
@@ -131,6 +133,7 @@ def chain(parts: Sequence[Schedule], *, op: str = "chain") -> Schedule:
         sizes += [_BARRIER, part.size_bytes]
         delays += [_BARRIER, part.delay_ps]
     keys = tuple(part.key for part in parts)
+    loops = join_loops([(part, int(i > 0)) for i, part in enumerate(parts)], known.again)
     return Schedule(
         n_ranks=parts[0].n_ranks,
         kind=known.kind,
@@ -141,9 +144,21 @@ def chain(parts: Sequence[Schedule], *, op: str = "chain") -> Schedule:
         n_deps=known.n_deps,
         succ_ptr=known.succ_ptr,
         succ=known.succ,
+        chunk=None if loops is None else _chunks(parts),
+        loops=loops,
         op=op,
         key=None if None in keys else ("chain", keys),
     )
+
+
+def _chunks(parts: Sequence[Schedule]) -> NDArray[np.int32]:
+    """Return the chunk of each node, which decides its size where it runs more than once."""
+    chunks = []
+    for number, part in enumerate(parts):
+        if number:
+            chunks.append(np.full(1, -1, np.int32))
+        chunks.append(np.full(len(part), -1, np.int32) if part.chunk is None else part.chunk)
+    return np.concatenate(chunks)
 
 
 def _structure(parts: Sequence[Schedule]) -> _Structure:
@@ -162,29 +177,37 @@ def _join(parts: tuple[Schedule, ...]) -> _Structure:
     kinds: list[NDArray[np.int32]] = []
     srcs: list[NDArray[np.int32]] = []
     dsts: list[NDArray[np.int32]] = []
-    edges: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    edges: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]] = []
     base, sinks = 0, np.zeros(0, np.int64)
     for number, part in enumerate(parts):
         if number:  # a barrier between the last nodes of what was and the first of what comes
             kinds.append(np.full(1, NodeKind.BARRIER, np.int32))
             srcs.append(np.zeros(1, np.int32))
             dsts.append(np.zeros(1, np.int32))
-            edges.append((sinks, np.full(len(sinks), base)))
+            edges.append(_plain(sinks, np.full(len(sinks), base)))
             roots = base + 1 + np.flatnonzero(part.n_deps == 0)
-            edges.append((np.full(len(roots), base), roots))
+            edges.append(_plain(np.full(len(roots), base), roots))
             sinks = np.array([base])
             base += 1
-        fan = np.diff(part.succ_ptr)
-        edges.append((base + np.repeat(np.arange(len(part)), fan), base + part.succ.astype(int)))
+        before = np.repeat(np.arange(len(part)), np.diff(part.succ_ptr))
+        inner = _plain(base + before, base + part.succ.astype(int))
+        if part.loops is not None:
+            inner = (*inner[:2], part.loops.again)
+        edges.append(inner)
         kinds.append(part.kind)
         srcs.append(part.src)
         dsts.append(part.dst)
         if len(part):
-            sinks = base + np.flatnonzero(fan == 0)
+            leads_on = np.zeros(len(part), np.bool_)
+            leads_on[before[~inner[2]]] = True
+            sinks = base + np.flatnonzero(~leads_on)
         base += len(part)
-    before = np.concatenate([pair[0] for pair in edges]).astype(np.int32)
-    after = np.concatenate([pair[1] for pair in edges]).astype(np.int32)
-    n_deps, ptr, succ = dependency_csr(base, before, after)
+    joined = tuple(np.concatenate(column) for column in zip(*edges, strict=True))
+    order = np.argsort(joined[0], kind="stable")
+    before, after, again = (column[order] for column in joined)
+    n_deps = np.bincount(after[~again], minlength=base).astype(np.int32)
+    ptr = np.zeros(base + 1, np.int32)
+    np.cumsum(np.bincount(before, minlength=base), out=ptr[1:])
     return _Structure(
         parts=parts,
         kind=np.concatenate(kinds),
@@ -192,5 +215,13 @@ def _join(parts: tuple[Schedule, ...]) -> _Structure:
         dst=np.concatenate(dsts),
         n_deps=n_deps,
         succ_ptr=ptr,
-        succ=succ,
+        succ=after.astype(np.int32),
+        again=again,
     )
+
+
+def _plain(
+    before: NDArray[np.int64], after: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return edges that each hold once."""
+    return before, after, np.zeros(len(before), np.bool_)

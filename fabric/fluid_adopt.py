@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
-from railweave.fabric._fluid_events import push_finish, start_timer
+from railweave.fabric._fluid_events import push_finish, start_timer, take_event
 from railweave.fabric.fluid_state import grown
 
 if TYPE_CHECKING:
@@ -48,13 +48,17 @@ def adopt(
     mine, base = whole.write(bound)
     their_base = int(other.groups[group].first_node)
     whole.groups[mine].left = other.groups[group].left
-    whole.nodes.deps[base : base + bound.n_nodes] = other.nodes.deps[
-        their_base : their_base + bound.n_nodes
-    ]
+    here, there = (slice(at, at + bound.n_nodes) for at in (base, their_base))
+    whole.nodes.deps[here] = other.nodes.deps[there]
+    looped = bound.looped
+    loops = other.loops[other.nodes.loop[their_base + looped]]
+    whole.loops[whole.nodes.loop[base + looped]] = loops
+    whole.add_events(int(whole.run.events_need + loops.early.sum() + other.run.events_used))
+    whole.run.events_need += int(loops.early.sum())
     shift = base - their_base
     for time, code in other.pending():
         start_timer(
-            whole.run, whole.nodes, whole.timers, whole.opened, time + offset_ps, code + 2 * shift
+            whole.run, whole.events, whole.timers, whole.opened, time + offset_ps, code + 2 * shift
         )
     for theirs, path in enumerate(paths):
         _take_lane(whole, other, theirs, int(path), shift)
@@ -82,16 +86,13 @@ def _take_lane(whole: FluidState, other: FluidState, theirs: int, path: int, shi
     """Copy the queue of one path."""
     here, there = whole.lanes[path], other.lanes[theirs]
     here.busy = there.busy
-    number = int(there.head)
-    while number != lay.NO_NODE:
-        waiting = number + shift
-        whole.nodes[waiting].next = lay.NO_NODE
-        if here.head == lay.NO_NODE:
-            here.head = waiting
+    for number in other.codes(int(there.head)):
+        event = take_event(whole.run, whole.events, number + shift)
+        if here.head == lay.NO_EVENT:
+            here.head = event
         else:
-            whole.nodes[here.tail].next = waiting
-        here.tail = waiting
-        number = int(other.nodes[number].next)
+            whole.events[here.tail].next = event
+        here.tail = event
 
 
 def _take_slot(whole: FluidState) -> int:

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
 from railweave.fabric._fluid_events import drop_finish, start_nodes
-from railweave.fabric._fluid_graph import write_nodes
+from railweave.fabric._fluid_graph import message_bytes, write_nodes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from railweave.fabric.binding import BoundSchedule, Usage
@@ -31,6 +34,26 @@ def grown(array: Any, rows: int) -> Any:
         more = more.view(np.recarray)
     more[: len(array)] = array
     return more
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Where a group lies: numbers of nodes, edges and loops, and the first of each."""
+
+    sizes: tuple[int, int, int]
+    node: int
+    edge: int
+    loop: int
+
+    @property
+    def events(self) -> int:
+        """Events that the group may need in one instant, but for runs released too early.
+
+        A node has one at a time; of a looped node one message is on its links, one arrives, one
+        completes and one is released.
+        """
+        nodes, _, loops = self.sizes
+        return nodes + 3 * loops
 
 
 class SolvePaths(Protocol):
@@ -83,11 +106,14 @@ class FluidState:
         self.where = np.empty(0, np.int32)  # place of each slot in the finish heap
         self.place = np.empty((0, 1), np.int32)
         self.nodes = records(lay.NODE, 0)
+        self.loops = records(lay.LOOP, 0)
+        self.events = records(lay.EVENT, 64)
+        self.run.event_free = lay.NO_EVENT
         self.delays = np.zeros(0, np.int64)  # before a node starts, or how long its work takes
         self.succ = np.empty(0, np.int32)
         self.lanes = records(lay.LANE, 0)
         self.groups = records(lay.GROUP, 16)
-        self.timers = records(lay.LIST, 0)
+        self.timers = records(lay.LIST, len(self.events))
         self.opened = records(lay.LIST, lay.OPEN)
         self.opened.time = lay.FOREVER
         self.order = np.empty(0, np.int64)
@@ -95,9 +121,10 @@ class FluidState:
         self._nodes_used = 0
         self._edges_used = 0
         self._groups_used = 0
-        # Ended blocks by (nodes, edges), each as (group, first node, first edge).
-        self._free_blocks: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        self._blocks: dict[int, tuple[int, int, int, int]] = {}
+        self._loops_used = 0
+        # Ended blocks of groups, by their numbers of nodes, edges and loops.
+        self._free_blocks: dict[tuple[int, int, int], list[tuple[int, _Block]]] = {}
+        self._blocks: dict[int, _Block] = {}
 
     def add_slots(self, rows: int) -> None:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
@@ -114,26 +141,37 @@ class FluidState:
         self.slots.frozen[old:] = 0
         self.slots.saved[old:] = -1
         self.links = grown(self.links, self.n_links + len(self.slots))
+        self.order = grown(self.order, len(self.events) + len(self.slots))
 
-    def _new_block(self, nodes: int, edges: int) -> tuple[int, int, int]:
-        """Find room for a block; return its group, first node and first edge."""
-        freed = self._free_blocks.get((nodes, edges))
+    def _new_block(self, bound: BoundSchedule) -> tuple[int, _Block]:
+        """Find room for a schedule; return its group and where it lies."""
+        sizes = bound.n_nodes, len(bound.schedule.succ), len(bound.looped)
+        freed = self._free_blocks.get(sizes)
         if freed:
             return freed.pop()
-        group, base, edge = self._groups_used, self._nodes_used, self._edges_used
+        nodes, edges, loops = sizes
+        group = self._groups_used
+        block = _Block(sizes, self._nodes_used, self._edges_used, self._loops_used)
         self._groups_used += 1
         self._nodes_used += nodes
         self._edges_used += edges
+        self._loops_used += loops
         self.nodes = grown(self.nodes, self._nodes_used)
         if len(self.delays) < len(self.nodes):  # zeros take no memory until they are written
             longer = np.zeros(len(self.nodes), np.int64)
             longer[: len(self.delays)] = self.delays
             self.delays = longer
-        self.timers = grown(self.timers, self._nodes_used)
-        self.order = grown(self.order, self._nodes_used)
         self.succ = grown(self.succ, self._edges_used)
+        self.loops = grown(self.loops, self._loops_used)
         self.groups = grown(self.groups, self._groups_used)
-        return group, base, edge
+        return group, block
+
+    def add_events(self, rows: int) -> None:
+        """Make room for ``rows`` more events than are in use, and for what they cause."""
+        rows += int(self.run.events_used - self.run.events_free)
+        self.events = grown(self.events, rows)
+        self.timers = grown(self.timers, len(self.events))
+        self.order = grown(self.order, len(self.events) + len(self.slots))
 
     @property
     def now_ps(self) -> int:
@@ -165,7 +203,8 @@ class FluidState:
         self.lanes = grown(self.lanes, rows)
         fresh = self.lanes[old:]
         fresh.busy = 0
-        fresh.reserved = fresh.head = fresh.tail = lay.NO_NODE
+        fresh.reserved = lay.NO_NODE
+        fresh.head = fresh.tail = lay.NO_EVENT
 
     def write(
         self,
@@ -176,23 +215,21 @@ class FluidState:
         in_turn: bool = True,
     ) -> tuple[int, int]:
         """Write a schedule's nodes into a block; return its group and first node."""
-        plan, n, edges = bound.schedule, bound.n_nodes, len(bound.schedule.succ)
-        group, base, edge = self._new_block(n, edges)
-        write_nodes(
-            self.nodes,
-            base,
-            bound.path,
-            bound.wire_bytes,
-            plan.succ_ptr,
-            edge,
-            group,
-        )
+        plan, n = bound.schedule, bound.n_nodes
+        group, block = self._new_block(bound)
+        base, edge = block.node, block.edge
+        write_nodes(self.nodes, base, bound.path, bound.wire_bytes, plan.succ_ptr, edge, group)
+        if len(bound.looped):
+            loops = np.arange(block.loop, block.loop + len(bound.looped))
+            self.nodes.loop[base + bound.looped] = loops
+            self.loops[loops] = bound.loop_rows
         if bound.has_delays or self.delays[base : base + n].any():
             self.delays[base : base + n] = plan.delay_ps
-        self.succ[edge : edge + edges] = plan.succ
+        self.succ[edge : edge + len(plan.succ)] = bound.successors
         own = self.groups[group]
         own.first_node, own.weight, own.cap, own.in_turn = base, weight, cap_bps, in_turn
-        self._blocks[group] = (n, edges, base, edge)
+        self._blocks[group] = block
+        self.run.events_need += block.events
         self._add_lanes(len(self.paths))
         if self.paths.longest > self.place.shape[1]:
             wider = np.zeros((len(self.place), self.paths.longest), np.int32)
@@ -219,17 +256,24 @@ class FluidState:
 
     def restart(self, group: int, bound: BoundSchedule, *, at_ps: int) -> None:
         """Let a group that has ended (or not begun) run from its first nodes on."""
-        base = int(self.groups[group].first_node)
-        self.groups[group].left = bound.n_nodes
-        self.nodes.deps[base : base + bound.n_nodes] = bound.schedule.n_deps
+        block = self._blocks[group]
+        nodes = slice(block.node, block.node + bound.n_nodes)
+        self.groups[group].left = bound.n_runs
+        self.nodes.deps[nodes] = bound.schedule.n_deps
+        if len(bound.looped):
+            self.loops[block.loop : block.loop + len(bound.looped)] = bound.loop_rows
+        if int(self.run.events_need) > len(self.events) - self.run.events_used:
+            self.add_events(int(self.run.events_need))
         start_nodes(
-            self.run, self.nodes, self.delays, self.timers, self.opened, base, bound.roots, at_ps
-        )
+            self.run, self.events, self.delays, self.timers, self.opened, block.node, bound.roots,
+            at_ps,
+        )  # fmt: skip
 
     def release(self, group: int) -> None:
         """Give back the nodes of a group that has ended."""
-        nodes, edges, base, edge = self._blocks.pop(group)
-        self._free_blocks.setdefault((nodes, edges), []).append((group, base, edge))
+        block = self._blocks.pop(group)
+        self.run.events_need -= block.events
+        self._free_blocks.setdefault(block.sizes, []).append((group, block))
 
     def reach(self, at_ps: int) -> None:
         """Set the clock, once the events that cancelled groups left before are out of the way."""
@@ -259,18 +303,22 @@ class FluidState:
 
     def moved(self, group: int, bound: BoundSchedule, *, now_ps: int) -> Usage:
         """Return what a group under way has put on each path in its present run."""
-        base = int(self.groups[group].first_node)
-        share = (self.nodes.deps[base : base + bound.n_nodes] == -1).astype(np.float64)
+        block = self._blocks[group]
+        base, looped = block.node, bound.looped
+        runs = (self.nodes.deps[base : base + bound.n_nodes] == -1).astype(np.float64)
+        left = self.loops.left[block.loop : block.loop + len(looped)]
+        runs[looped] = bound.runs[looped] - left
         for _, code in self.pending():
             node = (code >> 1) - base
             if code & 1 and 0 <= node < bound.n_nodes:
-                share[node] = 1.0  # off its links; its last bits are still on their way
+                runs[node] += 1.0  # off its links; its last bits are still on their way
         for slot in self.slots_of(group):
             flow = self.slots[slot]
             node = int(flow.node) - base
-            left = flow.remaining - flow.rate * (now_ps - int(flow.updated)) / 8e12
-            share[node] = 1.0 - max(left, 0.0) / max(int(bound.wire_bytes[node]), 1)
-        return bound.usage_of(share)
+            size = message_bytes(self.nodes, self.loops, int(flow.node))
+            remaining = flow.remaining - flow.rate * (now_ps - int(flow.updated)) / 8e12
+            runs[node] += 1.0 - max(remaining, 0.0) / max(size, 1)
+        return bound.usage_of(runs / bound.runs)
 
     def set_capacity(self, link: int, capacity_bps: float, *, at_ps: int) -> None:
         """Change what a link carries from ``at_ps`` on; everything before must have been run."""
@@ -284,13 +332,13 @@ class FluidState:
         """Every scheduled node event as (time, code), in no order."""
         lists = [row for row in self.opened if row.time < lay.FOREVER]
         lists += list(self.timers[: self.run.timers])
-        events = []
-        for row in lists:
-            code = int(row.head)
-            while code != lay.NO_TIMER:
-                events.append((int(row.time), code))
-                code = int(self.nodes[code >> 1].next)
-        return events
+        return [(int(row.time), code) for row in lists for code in self.codes(int(row.head))]
+
+    def codes(self, event: int) -> Iterator[int]:
+        """Yield the code of an event and of those after it in its list."""
+        while event != lay.NO_EVENT:
+            yield int(self.events[event].code)
+            event = int(self.events[event].next)
 
     def advance(self, limit_ps: int) -> list[int] | None:
         """Run to the first completions at or before ``limit_ps``; return the groups that ended.
@@ -299,15 +347,17 @@ class FluidState:
         """
         while True:
             code = advance(
-                self.runs, self.nodes, self.delays, self.succ, self.groups, self.ends, self.where,
-                self.lists, self.slots,
-                self.place, self.links, self.pool, self.lanes, self.paths.routes, self.paths.hops,
+                self.runs, self.nodes, self.loops, self.events, self.delays, self.succ,
+                self.groups, self.ends, self.where, self.lists, self.slots, self.place,
+                self.links, self.pool, self.lanes, self.paths.routes, self.paths.hops,
                 self.timers, self.opened, self.order, limit_ps,
             )  # fmt: skip
             if code == lay.COMPLETED:
                 return sorted(int(g) for g in self.groups.done[: self.run.done])
             if code == lay.NEED_SLOTS:
                 self.add_slots(2 * len(self.slots))
+            elif code == lay.NEED_EVENTS:
+                self.add_events(2 * int(self.run.events_need))
             elif code == lay.NEED_POOL:
                 self.pool = grown(self.pool, 2 * len(self.pool))
             else:

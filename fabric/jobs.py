@@ -252,7 +252,7 @@ class JobEngine(Engine):
         collective = CollectiveRecord(
             tag=job.tag,
             ranks=plan.n_ranks,
-            transfers=len(plan),
+            transfers=plan.n_runs,
             size_bytes=plan.total_bytes,
             start_ps=job.start_ps,
             end_ps=end_ps,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Isolated", "Span"]
 
-_SCHEDULE_COLUMNS = ("delay_ps", "n_deps", "succ_ptr", "succ")
+_SCHEDULE_COLUMNS = ("delay_ps", "n_deps", "succ_ptr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,8 @@ class Isolated:
         digest = hashlib.blake2b(digest_size=16)
         plan, paths = self.bound.schedule, self.paths
         for array in (
-            self._own.path, self.bound.wire_bytes, *(getattr(plan, c) for c in _SCHEDULE_COLUMNS),
+            self._own.path, self.bound.wire_bytes, self.bound.successors, self.bound.looped,
+            self.bound.loop_rows, *(getattr(plan, c) for c in _SCHEDULE_COLUMNS),
             *(paths.routes[name] for name in PATH.names or ()),
             *(paths.hops[name] for name in HOP.names or ()), self._capacity, self._ack_share,
         ):  # fmt: skip

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from railweave.fabric.loops import Loops
+
 __all__ = ["NodeKind", "Schedule", "ScheduleBuilder", "dependency_csr"]
 
 
@@ -62,6 +64,9 @@ class Schedule:
     order
         Optional int32 (n_ranks,): where each rank has a share of the chunks, the ranks in order
         of their shares; None: rank ``r`` has share ``r``. Engines ignore it.
+    loops
+        How often nodes run, where some run more than once (`railweave.fabric.loops`). ``n_deps``
+        counts the predecessors of a node's first run.
     op, algorithm
         Names of the operation and of the algorithm that realises it.
     key
@@ -87,6 +92,7 @@ class Schedule:
     combine: NDArray[np.bool_] | None = None
     n_chunks: int = 0
     order: NDArray[np.int32] | None = None
+    loops: Loops | None = None
     op: str = ""
     algorithm: str = ""
     key: Hashable = None
@@ -97,13 +103,25 @@ class Schedule:
     @property
     def total_bytes(self) -> int:
         """Payload bytes of all transfers."""
-        return int(self.size_bytes.sum())
+        return int(self._node_bytes().sum())
+
+    @property
+    def n_runs(self) -> int:
+        """Number of runs of all nodes."""
+        return len(self) if self.loops is None else int(self.loops.runs.sum(dtype=np.int64))
+
+    def _node_bytes(self) -> NDArray[np.int64]:
+        """Payload bytes of all runs of each node, int64."""
+        if self.loops is None:
+            return self.size_bytes
+        chunk = np.zeros(len(self), np.int32) if self.chunk is None else self.chunk
+        return self.size_bytes * self.loops.runs + self.loops.longer_runs(chunk)
 
     def bytes_sent_per_rank(self) -> NDArray[np.int64]:
         """Payload bytes that each rank sends, int64, shape (n_ranks,)."""
         sent = np.zeros(self.n_ranks, np.int64)
         moving = self.kind == NodeKind.TRANSFER
-        np.add.at(sent, self.src[moving], self.size_bytes[moving])
+        np.add.at(sent, self.src[moving], self._node_bytes()[moving])
         return sent
 
     def check(self) -> None:
@@ -119,6 +137,11 @@ class Schedule:
             raise RailweaveError(f"schedule names a rank outside 0..{self.n_ranks - 1}")
         if n and (self.size_bytes.min() < 0 or self.delay_ps.min() < 0):
             raise RailweaveError("schedule has a negative size or delay")
+        if self.loops is not None:
+            from railweave.fabric.loops import expand
+
+            expand(self).check()
+            return
         if not np.array_equal(np.bincount(self.succ, minlength=n), self.n_deps):
             raise RailweaveError("n_deps does not count the predecessors")
         left, ready, seen = self.n_deps.copy(), list(np.flatnonzero(self.n_deps == 0)), 0
