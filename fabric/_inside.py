@@ -73,8 +73,9 @@ def _stack(*tables: NDArray[np.int32]) -> NDArray[np.int32]:
 class Inside:
     """Finds paths inside hosts and cuts flows into `Journeys`.
 
-    Two GPUs that NVLink joins use it; otherwise two GPUs of one host use PCIe if it joins them;
-    all others go by their affine NICs.
+    Two GPUs that NVLink joins use it; otherwise two GPUs of one host use PCIe if it joins them,
+    through CPU roots and sockets where `Fabric.forwards` says so; all others go by their affine
+    NICs.
     """
 
     def __init__(self, fabric: Fabric, tables: Tables) -> None:

@@ -18,6 +18,7 @@ from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.paths import limiting_links
 from railweave.fabric.routing import Routing
+from railweave.topologies import build_topology, load_topology
 from railweave.topologies.hosts import add_host
 
 MBPS = 10**6
@@ -206,3 +207,45 @@ def test_gpus_share_the_links_of_a_root(senders):
         env.run(event)
     latency_ps = 2 * 300_000
     assert env.now == len(senders) * 10**11 + latency_ps
+
+
+GOODPUT = {  # GB/s of one long flow between GPUs of two hosts, and what limits it
+    "dgx-h100": ("400Gbps", None, 49.02),  # the network: Gen5 carries 54.73
+    "dgx-a100": ("200Gbps", None, 24.51),  # the network: Gen4 carries 27.37
+    "dgx-a100 with 400G": ("400Gbps", "connectx-7", 27.37),  # PCIe Gen4
+    "dgx-b300": ("800Gbps", None, 98.04),  # the network: Gen6 carries 110
+    "l40s-8": ("200Gbps", None, 24.51),  # the network, behind a PCIe switch
+    "t4-8": ("100Gbps", None, 4.104),  # the link between the sockets: GPU 7 is far from the NIC
+}
+
+
+@pytest.mark.parametrize("case", GOODPUT)
+def test_goodput_from_gpu_to_gpu(case):
+    rate, nic, expected = GOODPUT[case]
+    hosts = {"count": 2, "model": case.split()[0]} | ({"nic": nic} if nic else {})
+    cable = {"rate": rate, "length": "3m"}
+    fabric = build_topology(
+        load_topology(
+            {
+                "kind": "rail-only",
+                "hosts": hosts,
+                "leaf": {"switch": "spectrum-4"},
+                "links": {"host-leaf": cable},
+            }
+        )
+    )
+    env = FabricEnvironment()
+    quiet = NetworkSettings(ack_every=0)
+    engine = make_engine("fluid", env, fabric, Routing(fabric), quiet)
+    size = 10**10
+    env.run(
+        engine.send(
+            Flow(
+                id="f",
+                src=fabric.device("h0/gpu7"),
+                dst=fabric.device("h1/gpu7"),
+                size_bytes=size,
+            )
+        )
+    )
+    assert size / env.now * 1e3 == pytest.approx(expected, rel=2e-4)
