@@ -11,7 +11,7 @@ from railweave.fabric.document import Document, load_yaml
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.network_model import NetworkModel, phy_latency_ps
 from railweave.topologies.budgets import overfull_switches
-from railweave.topologies.spec import TopologyModel, TopologySpec, topology
+from railweave.topologies.spec import SCHEMA, TopologyModel, TopologySpec, topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +93,14 @@ def load_topology(
         for key, example in (("schema", "schema: 1"), ("name", "name: my-fabric")):
             if data.get(key) is None:
                 raise document.error("it is missing", at=(*at, key), expected=example)
+    schema = data.get("schema")
+    if isinstance(schema, int) and not isinstance(schema, bool) and schema != SCHEMA:
+        age = "older" if schema < SCHEMA else "newer"
+        raise document.error(
+            f"this file has schema {schema}, {age} than this version reads",
+            at=(*at, "schema"),
+            expected=f"{SCHEMA}",
+        )
     kind = data.get("kind")
     if not isinstance(kind, str):
         raise document.error(

@@ -179,31 +179,35 @@ def _nic_reach(fabric: Fabric) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """
     network = fabric.link_up & fabric.link_network
     is_nic = fabric.kind == DeviceKind.NIC
-    neighbours: dict[int, set[int]] = {}
     leaving = network & is_nic[fabric.link_src]
-    for a, b in zip(
-        fabric.link_src[leaving].tolist(), fabric.link_dst[leaving].tolist(), strict=True
-    ):
-        neighbours.setdefault(a, set()).add(b)
-    paired = set(fabric.link_src[leaving & is_nic[fabric.link_dst]].tolist())
-    keys: dict[tuple[int, ...], int] = {}
-    place_of = {}
-    for nic, others in neighbours.items():
-        beside = (nic,) if nic in paired else ()
-        place_of[nic] = keys.setdefault((*sorted(others), *beside), len(keys))
+    pairs = np.unique(
+        fabric.link_src[leaving].astype(np.int64) * fabric.n_devices + fabric.link_dst[leaving]
+    )
+    nic, peer = np.divmod(pairs, fabric.n_devices)
+    alone = (np.bincount(nic, minlength=fabric.n_devices)[nic] == 1) & ~is_nic[peer]
+    homes = np.unique(peer[alone])
+    keys: dict[tuple[int, ...], int] = {(home,): i for i, home in enumerate(homes.tolist())}
+    neighbours: dict[int, list[int]] = {}
+    for a, b in zip(nic[~alone].tolist(), peer[~alone].tolist(), strict=True):
+        neighbours.setdefault(a, []).append(b)
+    place_of: dict[int, int] = {}
+    for a, others in neighbours.items():
+        beside = (a,) if is_nic[others].any() else ()
+        place_of[a] = keys.setdefault((*others, *beside), len(keys))
     dense = np.full(fabric.n_devices, -1, np.int64)
     dense[fabric.switches] = np.arange(len(fabric.switches))
     on = np.zeros((len(keys) + 1, len(fabric.switches)), np.float32)  # floats multiply faster
     for key, number in keys.items():
         switches = dense[list(key)]
         on[number, switches[switches >= 0]] = 1
-    reach = (on @ _switch_reach(fabric, network) @ on.T) > 0
+    reach = np.asarray((on @ _switch_reach(fabric, network) @ on.T) > 0)
     place = np.full(fabric.n_devices, len(keys), np.int64)
+    place[nic[alone]] = np.searchsorted(homes, peer[alone])
     place[list(place_of)] = list(place_of.values())
-    for nic in paired:
-        for other in neighbours[nic]:
+    for a, others in neighbours.items():
+        for other in others:
             if is_nic[other]:
-                reach[place[nic], place[other]] = True
+                reach[place[a], place[other]] = True
     return reach, place
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
 
 __all__ = [
+    "SCHEMA",
     "Count",
     "HostLinkSpec",
     "HostName",
@@ -50,6 +51,9 @@ __all__ = [
     "one_or_list",
     "topology",
 ]
+
+SCHEMA: Final = 1
+"""Version of the format of topology files."""
 
 PS_PER_MM: Final = 5
 """Light in fibre needs 4.9 ns per metre (group index 1.468, Corning SMF-28 data sheet), about 5."""

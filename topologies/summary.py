@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from railweave.topologies.reach import joined_labels
+from railweave.topologies.reach import joined_labels, unreachable_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,12 +28,14 @@ def summarise(fabric: Fabric) -> dict[str, Any]:
     ``switches`` and ``cables`` count per tier (parallel cables each count); ``other`` and ``link``
     appear where a fabric has switches or cables outside the tiers. ``oversubscription`` is
     bandwidth down to bandwidth up of the worst switch of a tier, None without uplinks.
+    ``unreachable_pairs`` counts ordered pairs of GPUs that nothing joins, where there are any.
     """
     tiers = Counter(_TIER_NAMES.get(int(t), "other") for t in fabric.tier[fabric.switches])
     tier_of = np.array(fabric.link_tier, dtype=object)[::2]
     network = fabric.link_network[::2]
     cables = Counter(tier_of[network].tolist())
     ratios = oversubscription(fabric)
+    missing, _ = unreachable_pairs(fabric)
     return {
         "name": fabric.name,
         "kind": fabric.meta.get("kind"),
@@ -49,7 +51,7 @@ def summarise(fabric: Fabric) -> dict[str, Any]:
             for name in ("leaf", "spine")
         },
         "bisection_bps": bisection_bps(fabric),
-    }
+    } | ({"unreachable_pairs": missing} if missing else {})
 
 
 def _capacity(fabric: Fabric, links: NDArray[np.bool_]) -> NDArray[np.int64]:
