@@ -58,14 +58,14 @@ def hierarchical_all_reduce(shape: Shape) -> Structure:
     longest = max(shape.host_shares) - 1
     across = _across(build, np.stack([own[:slices] for own in members]), phase=longest)
     gathered, _ = local_rings(
-        build, members, first, span, phase=longest + len(across), combine=False
+        build, members, first, span, phase=longest + 2 * (hosts - 1), combine=False
     )
     if hosts > 1:
         # A leader sends nothing before its host's sum is complete: what it forwards in a reducing
         # step, and the chunk that it completes, contain that sum.
-        depend_where(build, before=reduced[None], after=across[:hosts])
-        after = np.roll(gathered, -1, axis=0)[None]  # of the host that receives
-        depend_where(build, before=across[hosts - 2 :], after=after)
+        depend_where(build, before=reduced, after=across)
+        after = np.roll(gathered, -1, axis=0)  # of the host that receives
+        depend_where(build, before=across, after=after)
     else:
         depend_where(build, before=reduced, after=gathered)
     return build.finish()
@@ -135,19 +135,26 @@ def _across(
 ) -> NDArray[np.int32]:
     """Add a ring all_reduce of each slice over the hosts.
 
-    Returns the nodes, shape (2 * (hosts - 1), hosts, slices), by step and sending host.
+    Returns the nodes, shape (hosts, slices), by sending host; each runs for all of its steps.
     """
     hosts, slices = leaders.shape
-    steps = 2 * (hosts - 1)
-    step = np.arange(steps, dtype=np.int32)[:, None, None]
-    host = np.arange(hosts, dtype=np.int32)[None, :, None]
-    piece = np.arange(slices, dtype=np.int32)[None, None, :]
+    if hosts == 1:
+        return np.full((1, slices), -1, np.int32)
+    host = np.arange(hosts, dtype=np.int32)[:, None]
+    first = np.arange(slices, dtype=np.int32) * np.int32(hosts)
     node = build.transfers(
-        src=leaders[None],
-        dst=np.roll(leaders, -1, axis=0)[None],
-        chunk=piece * np.int32(hosts) + (host - step - np.int32(1)) % np.int32(hosts),
-        phase=phase + step,
-        combine=step < hosts - 1,
+        src=leaders,
+        dst=np.roll(leaders, -1, axis=0),
+        chunk=first + (host - np.int32(1)) % np.int32(hosts),
+        phase=phase,
+        combine=True,
     )
-    build.depend(before=node[:-1], after=np.roll(node[1:], -1, axis=1))
+    build.loop(
+        node,
+        after=np.roll(node, -1, axis=0),
+        runs=2 * (hosts - 1),
+        first=first,
+        cycle=hosts,
+        combining=hosts - 1,
+    )
     return node

@@ -176,7 +176,7 @@ def two_level_reduce_scatter(shape: Shape) -> Structure:
         src=rails.leaders[host, rail], dst=rank, chunk=share, phase=longest + len(across)
     )
     # A leader sends nothing before its host's sum is complete.
-    depend_where(build, before=reduced[None], after=across)
+    depend_where(build, before=reduced[..., None], after=np.moveaxis(across, 0, -1))
     build.depend(before=reduced[host, rail], after=handed)
     if len(across):
         build.depend(before=across[-1, host - 1, rail], after=handed)
