@@ -316,6 +316,7 @@ def split_over_qps(schedule: Schedule, qps: int) -> tuple[Schedule, NDArray[np.i
         succ=succ,
         chunk=None,
         phase=None,
+        channel=None if schedule.channel is None else schedule.channel[owner],
     )
     return split, np.where(barrier, 0, part).astype(np.int32)
 
@@ -381,26 +382,29 @@ class Binder:
     ) -> NDArray[np.int32]:
         """Route each pair of ranks in use once, and give every transfer its path."""
         n, qps = schedule.n_ranks, self.qps
+        if schedule.channel is not None:  # each has its own queue pairs
+            qp = schedule.channel * np.int32(qps) + (qp if len(qp) else np.int32(0))
+            qps *= int(schedule.channel.max(initial=0)) + 1
         path = np.empty(len(schedule), np.int32)
         ends = (schedule.kind, schedule.src, schedule.dst, qp)
         if n * n * qps <= _TABLE:
             table = np.full(n * n * qps, -1, np.int32)
             paths_of_pairs(*ends, n, qps, table, _NONE)
             codes = np.flatnonzero(table == 0)
-            table[codes] = self._routed(codes, n, ranks)
+            table[codes] = self._routed(codes, n, qps, ranks)
             paths_of_pairs(*ends, n, qps, table, path)
             return path
         code = _codes(schedule, qp, qps)
         codes, inverse = np.unique(code, return_inverse=True)
         numbers = np.full(len(codes), -1, np.int32)
-        numbers[codes >= 0] = self._routed(codes[codes >= 0], n, ranks)
+        numbers[codes >= 0] = self._routed(codes[codes >= 0], n, qps, ranks)
         return numbers[inverse]
 
     def _routed(
-        self, codes: NDArray[np.int64], n: int, ranks: NDArray[np.int32]
+        self, codes: NDArray[np.int64], n: int, qps: int, ranks: NDArray[np.int32]
     ) -> NDArray[np.int32]:
         """Path numbers of coded pairs."""
-        pair, qp = np.divmod(codes, self.qps)
+        pair, qp = np.divmod(codes, qps)
         src, dst = np.divmod(pair, n)
         return self.table.intern(self.routing.routes(ranks[src], ranks[dst], qp.astype(np.int32)))
 

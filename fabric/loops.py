@@ -179,5 +179,6 @@ def expand(schedule: Schedule) -> Schedule:
         phase=None if phase is None else (phase[owner] + run).astype(np.int32),
         span=None if schedule.span is None else schedule.span[owner],
         combine=run < loops.combining[owner] if schedule.combine is not None else None,
+        channel=None if schedule.channel is None else schedule.channel[owner],
         loops=None,
     )

@@ -59,6 +59,10 @@ class Schedule:
         Optional int32 (nodes,): a transfer carries chunks ``chunk .. chunk + span - 1``; None: one.
     combine
         Optional bool (nodes,): the receiver adds what arrives to what it holds, or replaces it.
+    channel
+        Optional int32 (nodes,): the connection between its two ranks that a transfer takes, as a
+        queue pair of its own; None: all take the first. Messages of one connection take turns,
+        those of several share the links.
     n_chunks
         Number of logical chunks that ``chunk`` counts.
     order
@@ -90,6 +94,7 @@ class Schedule:
     phase: NDArray[np.int32] | None = None
     span: NDArray[np.int32] | None = None
     combine: NDArray[np.bool_] | None = None
+    channel: NDArray[np.int32] | None = None
     n_chunks: int = 0
     order: NDArray[np.int32] | None = None
     loops: Loops | None = None
