@@ -102,6 +102,9 @@ def test_a_reader_that_leaves_early_is_no_error():
         (("perf", "all_reduce", "-T", "h100-rail-8", "--engine", "fluit"), "did you mean 'fluid'?"),
         (("topo", "show", "h100-rail-9"), "did you mean 'h100-rail-8'?"),
         (("topo", "draw", "h100-rail-8", "--format", "pmg"), "did you mean 'png'?"),
+        (("topo", "draw", "h100-rail-8", "--expand", "3"), "there is no group '3'"),
+        (("topo", "list", "swiches"), "did you mean 'switches'?"),
+        (("topo", "diff", "h100-rail-8", "h100-rail-9"), "did you mean 'h100-rail-8'?"),
         (
             ("topo", "draw", "h100-rail-8", "-o", "no/such/folder/x.svg"),
             "error: no/such/folder/x.svg",
@@ -165,15 +168,46 @@ def test_topo_list_names_kinds_and_designs(call):
     assert {"rail-optimized", "fat-tree", "custom"} <= {kind["name"] for kind in listed["kinds"]}
     assert all(kind["about"] for kind in listed["kinds"])
     lab = next(d for d in listed["designs"] if d["name"] == "h100-rail-8")
-    assert (lab["kind"], lab["gpus"], lab["hosts"], lab["switches"]) == (
-        "rail-optimized",
-        64,
-        8,
-        10,
-    )
+    assert (lab["kind"], lab["gpus"], lab["hosts"]) == ("rail-optimized", 64, 8)
+    assert all(design["about"] and design["source"] for design in listed["designs"])
     _, text, _ = call("topo", "list")
     for name in ("h100-rail-1su", "fat-tree-k16"):
         assert sum(line.split()[:1] == [name] for line in text.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "shown"),
+    [
+        ("hosts", "dgx-h100", ("8 x h100", "8 x connectx-7", "2966.4Gbps", "NVIDIA DGX H100")),
+        ("racks", "gb200-nvl72", ("72", "18 x gb200-tray")),
+        ("gpus", "h100", ("80 GB", "3,350 GB/s", "989 TFLOP/s")),
+        ("nics", "connectx-7", ("1 x 400Gbps", "ethernet, infiniband")),
+        ("switches", "quantum-2", ("64 x 400Gbps, or 128 x 200Gbps", "infiniband")),
+    ],
+)
+def test_topo_list_shows_the_catalogue(call, what, name, shown):
+    code, out, err = call("topo", "list", what)
+    assert (code, err) == (0, "")
+    (line,) = [line for line in out.splitlines() if line.split()[:1] == [name]]
+    assert all(part in line for part in shown)
+    code, out, _ = call("topo", "list", what, "--json")
+    listed = json.loads(out)
+    assert set(listed) == {"schema", what}
+    (entry,) = [entry for entry in listed[what] if entry["name"] == name]
+    figure = next(iter(entry["figures"].values()))
+    assert set(figure) == {"value", "source", "grade"}
+
+
+def test_designs_say_how_many_hosts_and_gpus_they_have():
+    """What the list reads from a file is what its fabric has."""
+    from railweave.tools.commands.topo_list import _designs
+    from railweave.topologies.load import build_topology, load_topology
+
+    for entry in _designs():
+        if entry["gpus"] <= 1024:
+            fabric = build_topology(load_topology(entry["name"]))
+            found = (len(fabric.host_names), len(fabric.gpus))
+            assert (entry["hosts"], entry["gpus"]) == found, entry["name"]
 
 
 def test_topo_show_has_the_contract_keys(call):

@@ -128,7 +128,7 @@ def _look(layout: Layout, bundle: Bundle, loads: LinkLoads | None, dense: float)
     used = loads.utilisation[bundle.links]
     load = float(used.max())
     if gathered:
-        width = max(3.4, width)
+        width = max(5.0 / (1 + 0.10 * dense), width)
         opacity = 0.5 if load <= 0 else 0.95
         return _Look(load, ramp(load), width, opacity, tip, mean=ramp(float(used.mean())))
     width = 0.6 + 3.2 * load**0.5 / (1 + 0.16 * dense)

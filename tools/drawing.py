@@ -77,6 +77,18 @@ def _blocks(scene: Scene, layout: Layout) -> None:
         ),
         default=0,
     )
+    bare = [column for column in tiers.columns if column.collapsed and column.groups]
+    if bare and (upright or alike == len(_names(layout, bare[0])) - 1):
+        scene.labels.append(
+            Label(
+                x=28 * layout.scale,
+                y=bottom - 9,
+                text="group",
+                size=size,
+                anchor="start",
+                colour=MUTED,
+            )
+        )
     for block, column, width in zip(layout.blocks, tiers.columns, widths, strict=True):
         if not column.title:
             continue
@@ -94,12 +106,13 @@ def _blocks(scene: Scene, layout: Layout) -> None:
         middle = block.x + block.width / 2
         form = alike if column.collapsed else _fitting(layout, column, width)
         text = column.label if upright else _names(layout, column)[form]
+        shown = min(size, (width + 3) / 1.25) if upright else size
         scene.labels.append(
             Label(
-                x=middle + (size * 0.36 if upright else 0),
+                x=middle + (shown * 0.36 if upright else 0),
                 y=bottom - 9,
                 text=text,
-                size=size,
+                size=shown,
                 anchor="start" if upright else "middle",
                 colour=MUTED,
                 upright=upright,

@@ -105,8 +105,10 @@ def _hottest(scene: Scene, layout: Layout, loads: LinkLoads, x: float, y: float)
 
 def _rails(scene: Scene, layout: Layout, loads: LinkLoads | None, x: float, y: float) -> float:
     fabric = layout.tiers.fabric
-    leaves = {int(fabric.rail[s]) for s in fabric.switches if fabric.rail[s] >= 0}
-    rails = sorted(leaves)[:_RAILS_SHOWN]
+    found = fabric.rail[fabric.switches].tolist()
+    if loads is not None:  # then only outlines of boxes show rails
+        found = [node.rail for node in layout.tiers.nodes]
+    rails = sorted({rail for rail in found if rail >= 0})[:_RAILS_SHOWN]
     if not rails:
         return y
     y = _title(scene, x, y, "Rails" if loads is None else "Rails (outline of leaf switches)")

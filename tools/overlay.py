@@ -62,7 +62,7 @@ def read_link_loads(run: Path, fabric: Fabric) -> LinkLoads:
         the run was of another topology.
     """
     path = run / "links.csv"
-    number = {fabric.link_name(link): link for link in range(fabric.n_links)}
+    number = _links_by_name(fabric)
     utilisation = np.zeros(fabric.n_links)
     wire_bytes = np.zeros(fabric.n_links, np.int64)
     try:
@@ -87,6 +87,14 @@ def read_link_loads(run: Path, fabric: Fabric) -> LinkLoads:
     except (UnicodeDecodeError, csv.Error):
         raise InputError("is not CSV text", file=str(path)) from None
     return LinkLoads(run.name, utilisation, wire_bytes)
+
+
+def _links_by_name(fabric: Fabric) -> dict[str, int]:
+    """Return the number of each link by its name; as `Fabric.link_name`, but all at once."""
+    names = fabric.device_names
+    ends = (fabric.link_src, fabric.link_src_port, fabric.link_dst, fabric.link_dst_port)
+    rows = zip(*(column.tolist() for column in ends), strict=True)
+    return {f"{names[a]}:{p}>{names[b]}:{q}": link for link, (a, p, b, q) in enumerate(rows)}
 
 
 def _read_row(
