@@ -145,6 +145,7 @@ def chain(parts: Sequence[Schedule], *, op: str = "chain") -> Schedule:
         succ_ptr=known.succ_ptr,
         succ=known.succ,
         chunk=None if loops is None else _chunks(parts),
+        channel=_channels(parts),
         loops=loops,
         op=op,
         key=None if None in keys else ("chain", keys),
@@ -159,6 +160,17 @@ def _chunks(parts: Sequence[Schedule]) -> NDArray[np.int32]:
             chunks.append(np.full(1, -1, np.int32))
         chunks.append(np.full(len(part), -1, np.int32) if part.chunk is None else part.chunk)
     return np.concatenate(chunks)
+
+
+def _channels(parts: Sequence[Schedule]) -> NDArray[np.int32] | None:
+    """Return the connection of each node; None where all take the first."""
+    if all(part.channel is None for part in parts):
+        return None
+    columns = []
+    for number, part in enumerate(parts):
+        columns.append(np.zeros(int(number > 0), np.int32))
+        columns.append(np.zeros(len(part), np.int32) if part.channel is None else part.channel)
+    return np.concatenate(columns)
 
 
 def _structure(parts: Sequence[Schedule]) -> _Structure:
