@@ -27,15 +27,15 @@ from railweave.collectives.pipeline import (
     channel_orders,
     last_start_ps,
     limit_to_slots,
+    nics_in_use,
     sized_chunks,
 )
-from railweave.collectives.structure import Structure, StructureBuilder, check_nodes
+from railweave.collectives.structure import Structure, StructureBuilder
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
 
 __all__ = ["ring_all_gather", "ring_all_reduce", "ring_barrier", "ring_reduce_scatter"]
 
@@ -43,43 +43,22 @@ __all__ = ["ring_all_gather", "ring_all_reduce", "ring_barrier", "ring_reduce_sc
 def _ring(ranks: int, *, steps: int, reducing: int, first: int) -> Structure:
     """Build ``steps`` steps of a ring, of which the first ``reducing`` combine.
 
-    In step ``s`` rank ``r`` sends chunk ``r - s + first`` (modulo the number of ranks). Node
-    ``s * ranks + r`` is that transfer.
+    In step ``s`` rank ``r`` sends chunk ``r - s + first`` (modulo the number of ranks): that is
+    run ``s`` of node ``r``.
     """
-    nodes = check_nodes(steps * ranks)
-    rank = np.arange(ranks, dtype=np.int32)
-    after = np.roll(rank, -1)
-    step = np.arange(steps, dtype=np.int32)
-    # Row s of this window over two turns of the ring is (r - s + first) mod ranks.
-    turns = np.tile(rank, 3)
-    starts = ranks + first - step % np.int32(ranks)
-    chunk = np.lib.stride_tricks.sliding_window_view(turns, ranks)[starts].ravel()
-    n_deps = np.ones(nodes, np.int32)
-    n_deps[:ranks] = 0
-    succ_ptr = np.arange(nodes + 1, dtype=np.int32)
-    waits = max(nodes - ranks, 0)
-    succ_ptr[waits:] = waits
-    combine = np.zeros(nodes, np.bool_)
-    combine[: reducing * ranks] = True
-    return Structure(
-        n_ranks=ranks,
-        src=np.tile(rank, steps),
-        dst=np.tile(after, steps),
-        n_deps=n_deps,
-        succ_ptr=succ_ptr,
-        succ=_next_in_ring(after, steps),
-        chunk=chunk,
-        phase=np.repeat(step, ranks),
-        combine=combine,
-        n_chunks=ranks,
-        parts=ranks,
-    )
-
-
-def _next_in_ring(after: NDArray[np.int32], steps: int) -> NDArray[np.int32]:
-    """Return the successor of each node but those of the last step: the receiver's next send."""
-    later = np.arange(1, max(steps, 1), dtype=np.int32) * np.int32(len(after))
-    return (later[:, None] + after[None, :]).ravel()
+    build = StructureBuilder(n_ranks=ranks, n_chunks=ranks)
+    if steps:
+        rank = np.arange(ranks, dtype=np.int32)
+        node = build.transfers(
+            src=rank,
+            dst=np.roll(rank, -1),
+            chunk=(rank + np.int32(first)) % np.int32(ranks),
+            combine=reducing > 0,
+        )
+        build.loop(
+            node, after=np.roll(node, -1), runs=steps, first=0, cycle=ranks, combining=reducing
+        )
+    return build.finish()
 
 
 def _rings(
@@ -103,6 +82,7 @@ def _rings(
         chunk=(home * np.int32(channels) + channel) * np.int32(chunks) + piece,
         phase=step * np.int32(chunks) + piece,
         combine=step < reducing,
+        channel=channel,
     )
     if steps:
         build.depend(before=node[:-1], after=np.roll(node[1:], -1, axis=3))
@@ -145,14 +125,9 @@ def _ring_ps(
         return Fraction(0)
     share = Fraction(size_bytes * 8 * PS_PER_S, shape.ranks * links.rate_bps)
     if channels > 1 and len(shape.host_shares) > 1:
-        return links.alpha_ps + steps * share / min(channels, *shape.host_shares)
-    each = share / (channels * chunks)
-    start = last_start_ps(
-        steps * channels * chunks,
-        channels * min(chunks, slots),
-        alpha_ps=links.alpha_ps,
-        each_ps=each,
-    )
+        return links.alpha_ps + steps * share / nics_in_use(shape, channels)
+    each = share / chunks  # channels share the links, so that each gets on as one would alone
+    start = last_start_ps(steps * chunks, min(chunks, slots), alpha_ps=links.alpha_ps, each_ps=each)
     return start + links.alpha_ps + each
 
 

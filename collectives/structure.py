@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from railweave.fabric.errors import InputError
+from railweave.fabric.loops import Loops
 from railweave.fabric.schedule import NodeKind, Schedule
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _COLUMNS: Final[Mapping[str, type[np.generic]]] = MappingProxyType(
         "span": np.int32,
         "phase": np.int32,
         "combine": np.bool_,
+        "channel": np.int32,
     }
 )
 
@@ -64,8 +66,9 @@ class Structure:
 
     Parameters
     ----------
-    n_ranks, src, dst, n_deps, succ_ptr, succ, chunk, phase, span, combine
-        As in `Schedule`; every node is a transfer. ``span`` None means one chunk each.
+    n_ranks, src, dst, n_deps, succ_ptr, succ, chunk, phase, span, combine, channel
+        As in `Schedule`; every node is a transfer. ``span`` None means one chunk each,
+        ``channel`` None that all take the first connection between their ranks.
     n_chunks
         Number of logical chunks, a multiple of ``parts``.
     parts
@@ -73,8 +76,8 @@ class Structure:
         part ``c // (n_chunks // parts)``. Each rank of an all_to_all has its own buffer:
         ``ranks`` parts and ``ranks**2`` chunks. Where chunks are more than parts, a span
         never crosses from one part to the next.
-    order
-        As in `Schedule`.
+    order, loops
+        As in `Schedule`; chunks of looped nodes are parts.
     """
 
     n_ranks: int
@@ -89,7 +92,9 @@ class Structure:
     n_chunks: int
     parts: int
     span: NDArray[np.int32] | None = None
+    channel: NDArray[np.int32] | None = None
     order: NDArray[np.int32] | None = None
+    loops: Loops | None = None
     _kind: NDArray[np.int32] = field(init=False)
     _part: NDArray[np.int32] = field(init=False)
     _last_delay: tuple[int, NDArray[np.int64]] | None = field(init=False, default=None)
@@ -121,13 +126,22 @@ class Structure:
             sizes = np.full(len(self), base, np.int64)
             if longer:
                 sizes += self._part < longer
-            return sizes
-        sizes = self.span * np.int64(base)
-        if longer and self.parts < self.n_chunks:
-            sizes += self.span * (self._part < longer)
-        elif longer:
-            sizes += np.minimum(np.maximum(longer - self._part, 0), self.span)
+        else:
+            sizes = self.span * np.int64(base)
+            if longer and self.parts < self.n_chunks:
+                sizes += self.span * (self._part < longer)
+            elif longer:
+                sizes += np.minimum(np.maximum(longer - self._part, 0), self.span)
+        if self.loops is not None:
+            sizes[self.loops.runs > 1] = base
         return sizes
+
+    def _loops(self, size_bytes: int) -> Loops | None:
+        """Return the loops with the number of longer chunks."""
+        if self.loops is None:
+            return None
+        longer = np.full(len(self), size_bytes % self.parts, np.int32)
+        return replace(self.loops, longer=longer)
 
     def fill(
         self,
@@ -153,8 +167,10 @@ class Structure:
             phase=self.phase,
             span=self.span,
             combine=self.combine,
+            channel=self.channel,
             n_chunks=self.n_chunks,
             order=self.order,
+            loops=self._loops(size_bytes),
             op=op,
             algorithm=algorithm,
             key=key,
@@ -181,6 +197,8 @@ class StructureBuilder:
         self._nodes = 0
         self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
         self._edges: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
+        self._again: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
+        self._loops: list[tuple[NDArray[np.int32], int, NDArray[np.int32], int, int]] = []
 
     def transfers(
         self,
@@ -191,12 +209,13 @@ class StructureBuilder:
         span: NDArray[np.int32] | Sequence[int] | int = 1,
         phase: NDArray[np.int32] | Sequence[int] | int = 0,
         combine: NDArray[np.bool_] | bool = False,
+        channel: NDArray[np.int32] | int = 0,
     ) -> NDArray[np.int32]:
         """Add transfers (arrays broadcast against each other) and return their numbers.
 
         The numbers have the broadcast shape, so that blocks may be addressed by step and rank.
         """
-        wide = np.broadcast_arrays(src, dst, chunk, span, phase, combine)
+        wide = np.broadcast_arrays(src, dst, chunk, span, phase, combine, channel)
         shape, size = wide[0].shape, wide[0].size
         for (name, dtype), column in zip(_COLUMNS.items(), wide, strict=True):
             self._columns[name].append(np.asarray(column, dtype).ravel())
@@ -208,6 +227,41 @@ class StructureBuilder:
         first, second = np.broadcast_arrays(before, after)
         self._edges.append((first.ravel(), second.ravel()))
 
+    def loop(
+        self,
+        node: NDArray[np.int32],
+        *,
+        after: NDArray[np.int32],
+        runs: int,
+        first: NDArray[np.int32] | int,
+        cycle: int,
+        combining: int,
+    ) -> None:
+        """Let nodes run several times; each run but the last releases the next run of ``after``.
+
+        ``first``, ``cycle`` and ``combining`` are as in `railweave.fabric.loops.Loops`.
+        """
+        check_nodes(node.size * runs)
+        if runs == 1:
+            return
+        firsts = np.broadcast_to(np.asarray(first, np.int32), node.shape)
+        self._loops.append((node.ravel(), runs, firsts.ravel(), cycle, combining))
+        self._again.append((node.ravel(), after.ravel()))
+
+    def _joined_loops(self) -> tuple[Loops | None, list[tuple[NDArray[np.int32], ...]]]:
+        """Return the loops, without their edges' marks, and the edges of their runs."""
+        if not self._loops:
+            return None, []
+        count = self._nodes
+        runs, first, cycle, combining = (np.full(count, v, np.int32) for v in (1, 0, 1, 0))
+        for node, times, firsts, around, combines in self._loops:
+            runs[node], first[node], cycle[node], combining[node] = times, firsts, around, combines
+        none = np.zeros(0, np.bool_)
+        loops = Loops(
+            runs=runs, again=none, first=first, cycle=cycle, longer=first, combining=combining
+        )
+        return loops, [*self._again]
+
     def finish(self, *, order: NDArray[np.int32] | None = None) -> Structure:
         """Return the structure; ``order`` as in `Structure`. The builder is empty afterwards."""
         joined: dict[str, Any] = {}
@@ -217,7 +271,16 @@ class StructureBuilder:
             joined[name] = blocks[0] if one else np.concatenate([np.empty(0, dtype), *blocks])
         if bool((joined["span"] == 1).all()):
             joined["span"] = None
-        n_deps, ptr, succ = _csr(self._nodes, self._edges)
+        if not joined["channel"].any():
+            joined["channel"] = None
+        loops, again = self._joined_loops()
+        n_deps, ptr, succ = _csr(self._nodes, [*self._edges, *again])
+        if loops is not None:
+            marks = np.zeros(len(succ), np.bool_)
+            for node, after in again:  # the last edge of each of these nodes
+                marks[ptr[node + 1] - 1] = True
+                n_deps[after] -= 1
+            loops = replace(loops, again=marks)
         self._edges = []
         return Structure(
             n_ranks=self.n_ranks,
@@ -227,6 +290,7 @@ class StructureBuilder:
             n_chunks=self.n_chunks,
             parts=self.parts,
             order=order,
+            loops=loops,
             **joined,
         )
 
@@ -239,27 +303,34 @@ def _csr(
     As `dependency_csr`, without sorting those blocks that are sorted already: nearly all are, and
     the sort would take most of the time of a large schedule.
     """
-    counts = np.zeros(n_nodes + 1, np.int32)
     n_deps = np.zeros(n_nodes, np.int32)
+    ptr = np.zeros(n_nodes + 1, np.int32)
     for before, after in edges:
-        counts[1:] += np.bincount(before, minlength=n_nodes)
-        n_deps += np.bincount(after, minlength=n_nodes).astype(np.int32)
-    total = check_nodes(sum(len(before) for before, _ in edges))
-    ptr = np.cumsum(counts, dtype=np.int32)
-    succ = np.empty(total, np.int32)
+        n_deps += np.bincount(after, minlength=n_nodes)
+        ptr[1:] += np.bincount(before, minlength=n_nodes)
+    succ = np.empty(check_nodes(sum(len(before) for before, _ in edges)), np.int32)
+    np.cumsum(ptr, out=ptr)
     free = ptr[:-1].copy()  # where the next successor of each node goes
     for before, after in edges:
-        if len(before) and not (before[1:] > before[:-1]).all():
+        if not len(before):
+            continue
+        step = np.diff(before)
+        if (step > 0).all():
+            one_each: Any = before
+            if before[-1] - before[0] == len(step):  # nodes in a row
+                one_each = slice(before[0], before[-1] + 1)
+            succ[free[one_each]] = after
+            free[one_each] += 1
+            continue
+        if (step < 0).any():
             by = np.argsort(before, kind="stable")
             before, after = before[by], after[by]
-            run = np.flatnonzero(np.concatenate(([True], before[1:] != before[:-1])))
-            lengths = np.diff(np.append(run, len(before)))
-            nth = np.arange(len(before)) - np.repeat(run, lengths)
-            succ[free[before] + nth] = after
-            free[before[run]] += lengths.astype(np.int32)
-        else:
-            succ[free[before]] = after
-            free[before] += 1
+            step = np.diff(before)
+        run = np.concatenate(([0], np.flatnonzero(step) + 1))
+        lengths = np.diff(np.append(run, len(before))).astype(np.int32)
+        start = free[before[run]] - run.astype(np.int32)
+        succ[np.arange(len(before), dtype=np.int32) + np.repeat(start, lengths)] = after
+        free[before[run]] += lengths
     return n_deps, ptr, succ
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from railweave.collectives.operations import canonical_op
 from railweave.fabric.errors import CheckError, InputError
+from railweave.fabric.loops import expand
 from railweave.fabric.schedule import NodeKind
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def verify(
     >>> verify(plan("all_reduce", ranks=5, size_bytes=1000), size_bytes=1000)
     """
     name = canonical_op(op or schedule.op)
+    schedule = expand(schedule)
     schedule.check()
     if len(schedule) and schedule.chunk is None:
         raise CheckError("the schedule does not say which chunk each transfer carries")

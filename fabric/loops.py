@@ -37,12 +37,13 @@ class Loops:
         all runs of the source to the first run of the target. A run starts no earlier than the
         run before it.
     first, cycle
-        int32 (nodes,): run ``r`` carries chunk ``first + (chunk - first - r) mod cycle``.
+        int32 (nodes,): where a node runs more than once, run ``r`` carries chunk
+        ``first + (chunk - first - r) mod cycle``.
     longer
         int32 (nodes,): where a node runs more than once, those of its chunks that are below this
         one have a byte more than ``size_bytes`` says.
     combining
-        int32 (nodes,): the first so many runs combine.
+        int32 (nodes,): where a node runs more than once, the first so many runs combine.
     """
 
     runs: NDArray[np.int32]
@@ -137,34 +138,30 @@ def expand(schedule: Schedule) -> Schedule:
         times = np.arange(runs[source] - 1)
         sources.append(home[source] + times * width[source])
         targets.append(home[target] + (times + 1) * width[target])
+    # All runs of a node come before what waits for it, and no run before what its first run waits
+    # for: once its releases have gone full circle, earlier and later runs are ordered anyway.
+    release = dict(zip(before[loops.again].tolist(), after[loops.again].tolist(), strict=True))
     once = ~loops.again
-    ends_of = np.repeat(before[once], runs[before[once]])
-    nth = np.arange(len(ends_of)) - np.repeat(
-        np.cumsum(runs[before[once]]) - runs[before[once]], runs[before[once]]
-    )
-    sources.append(home[ends_of] + nth * width[ends_of])
-    targets.append(np.repeat(home[after[once]], runs[before[once]]))
-    # A run waits for what its first run waits for, so that it does not start before it.
-    held = np.flatnonzero((runs > 1) & (schedule.n_deps > 0))
-    if len(held):
-        waits = np.isin(after, held) & once
-        for source, target in zip(before[waits], after[waits], strict=True):
-            last = home[source] + np.arange(runs[source]) * width[source]
-            later = home[target] + np.arange(1, runs[target]) * width[target]
-            sources.append(np.repeat(last, len(later)))
-            targets.append(np.tile(later, len(last)))
+    for source, target in zip(before[once].tolist(), after[once].tolist(), strict=True):
+        ends = np.arange(max(runs[source] - _circle(release, source), 0), runs[source])
+        begins = np.arange(min(_circle(release, target), runs[target]))
+        sources.append(np.repeat(home[source] + ends * width[source], len(begins)))
+        targets.append(np.tile(home[target] + begins * width[target], len(ends)))
     n_deps, ptr, succ = dependency_csr(
         len(owner),
         np.concatenate(sources).astype(np.int32),
         np.concatenate(targets).astype(np.int32),
     )
-    chunk = None
+    looped = runs[owner] > 1
+    chunk, phase, combine = schedule.chunk, schedule.phase, schedule.combine
     size = schedule.size_bytes[owner]
-    if schedule.chunk is not None:
+    if chunk is not None:
         first, cycle = loops.first[owner], loops.cycle[owner]
-        chunk = (first + (schedule.chunk[owner] - first - run) % cycle).astype(np.int32)
-        size = size + ((runs[owner] > 1) & (chunk < loops.longer[owner]))
-    phase = schedule.phase
+        carried = first + (chunk[owner] - first - run) % cycle
+        chunk = np.where(looped, carried, chunk[owner]).astype(np.int32)
+        size = size + (looped & (chunk < loops.longer[owner]))
+    if combine is not None:
+        combine = np.where(looped, run < loops.combining[owner], combine[owner])
     return replace(
         schedule,
         kind=schedule.kind[owner],
@@ -178,7 +175,17 @@ def expand(schedule: Schedule) -> Schedule:
         chunk=chunk,
         phase=None if phase is None else (phase[owner] + run).astype(np.int32),
         span=None if schedule.span is None else schedule.span[owner],
-        combine=run < loops.combining[owner] if schedule.combine is not None else None,
+        combine=combine,
         channel=None if schedule.channel is None else schedule.channel[owner],
         loops=None,
     )
+
+
+def _circle(release: dict[int, int], node: int) -> int:
+    """Return after how many releases a node releases itself, or more than there are nodes."""
+    if node not in release:
+        return 1
+    at, steps = release.get(node, -1), 1
+    while at != node and steps <= len(release):
+        at, steps = release.get(at, -1), steps + 1
+    return steps

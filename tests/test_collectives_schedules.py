@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,14 +16,20 @@ from railweave.collectives import (
     bus_bandwidth_Bps,
     busbw_factor,
     closed_form_ps,
-    plan,
 )
+from railweave.collectives import plan as planned
 from railweave.collectives.operations import OPERATIONS
 from railweave.collectives.structure import split_bytes
 from railweave.fabric.errors import InputError
+from railweave.fabric.loops import expand
 
 if TYPE_CHECKING:
     from railweave.fabric.schedule import Schedule
+
+
+def plan(*args: Any, **options: Any) -> Schedule:
+    """A plan with a node for each transfer."""
+    return expand(planned(*args, **options))
 
 
 def longest_path_ps(

@@ -4,14 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from railweave.collectives import algorithms, plan, verify
+from railweave.collectives import algorithms, verify
+from railweave.collectives import plan as planned
 from railweave.collectives.operations import OPERATIONS
 from railweave.fabric.errors import CheckError, RailweaveError
+from railweave.fabric.loops import expand
 from railweave.fabric.schedule import Schedule, ScheduleBuilder, dependency_csr
+
+
+def plan(*args: Any, **options: Any) -> Schedule:
+    """A plan with a node for each transfer."""
+    return expand(planned(*args, **options))
+
 
 RANKS = [*range(1, 18), 32, 64]
 SHARES = [(8, 8), (8, 6), (6, 8), (3, 5, 4), (8,), (1,), (1, 1, 1), (1, 3), (2, 1, 2), (4,) * 4]
