@@ -26,6 +26,7 @@ from railweave.collectives.pipeline import (
     channel_orders,
     last_start_ps,
     limit_to_slots,
+    nics_in_use,
     sized_chunks,
 )
 from railweave.collectives.structure import Structure, StructureBuilder
@@ -56,22 +57,16 @@ def _chain_ps(
     channels: int = 1,
     slots: int = SLOTS,
 ) -> Fraction:
-    """Return the exact time on one host; of channels over several hosts, that of one NIC each."""
+    """Return the exact time; for channels over several hosts that of their busiest NIC, a bound."""
     shape.check_rank(root, field="root")
     hops = shape.ranks - 1
     if hops == 0:
         return Fraction(0)
-    side_by_side = 1
     if channels > 1 and len(shape.host_shares) > 1:
-        side_by_side = min(channels, *shape.host_shares)
-    each = Fraction(size_bytes * 8 * PS_PER_S, chunks * side_by_side * links.rate_bps)
-    # Channels that share a connection take turns on it, and each has slots of its own.
-    turns = Fraction(channels, side_by_side)
-    if turns.denominator > 1:
-        return links.alpha_ps + size_bytes * 8 * Fraction(PS_PER_S, side_by_side * links.rate_bps)
-    messages, window = chunks * int(turns), min(slots, chunks) * int(turns)
-    each /= int(turns)
-    start = last_start_ps(messages, window, alpha_ps=links.alpha_ps, each_ps=each)
+        return links.message_ps(Fraction(size_bytes, nics_in_use(shape, channels)))
+    # Channels on one host share its links, so that each gets on as one would alone.
+    each = Fraction(size_bytes * 8 * PS_PER_S, chunks * links.rate_bps)
+    start = last_start_ps(chunks, slots, alpha_ps=links.alpha_ps, each_ps=each)
     return hops * (links.alpha_ps + each) + start
 
 
@@ -93,6 +88,7 @@ def _chain(
         chunk=channel * np.int32(chunks) + chunk,
         phase=hop + chunk,
         combine=reducing,
+        channel=channel,
     )
     build.depend(before=node[..., :-1], after=node[..., 1:])
     limit_to_slots(build, node, slots)

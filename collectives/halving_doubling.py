@@ -76,6 +76,7 @@ def halving_doubling_all_reduce(shape: Shape) -> Structure:
         )
         if pairs and not step:
             build.depend(before=folded, after=node[:pairs])
+            build.depend(before=folded, after=node[peer[:pairs]])
         waits = _exchanged(build, node, peer, waits)
     for step, (peer, _, mine, half) in enumerate(reversed(halves)):
         node = build.transfers(
@@ -104,8 +105,10 @@ def _exchanged(
     """Let a step wait for the one before it; return what the next one has to wait for.
 
     A rank goes on when both its message has arrived and its peer's: only its own tells that what
-    came in earlier steps is there.
+    came in earlier steps is there. And it sends only to a peer that has come as far, or the
+    message would take from what that one still has to receive.
     """
     for before in waits:
         build.depend(before=before, after=node)
+        build.depend(before=before[peer], after=node)
     return [node, node[peer]]

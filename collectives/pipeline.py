@@ -34,6 +34,7 @@ __all__ = [
     "channel_orders",
     "last_start_ps",
     "limit_to_slots",
+    "nics_in_use",
     "sized_chunks",
 ]
 
@@ -76,6 +77,16 @@ def channel_orders(shape: Shape, channels: int) -> NDArray[np.int32]:
             for channel in range(channels)
         ]
     )
+
+
+def nics_in_use(shape: Shape, channels: int) -> int:
+    """Return over how many NICs the host with the fewest spreads the traffic of the channels.
+
+    Between the GPUs of one host all channels share the same links: 1.
+    """
+    if channels == 1 or len(shape.host_shares) == 1:
+        return 1
+    return min(channels, *shape.host_shares)
 
 
 def limit_to_slots(build: StructureBuilder, node: NDArray[np.int32], slots: int) -> None:

@@ -35,6 +35,7 @@ from railweave.collectives.pipeline import (
     channel_orders,
     last_start_ps,
     limit_to_slots,
+    nics_in_use,
     sized_chunks,
 )
 from railweave.collectives.structure import Structure, StructureBuilder
@@ -117,13 +118,6 @@ def _both_ways_options(
     return _options(shape, size_bytes, links, given, ways=2)
 
 
-def _side_by_side(shape: Shape, channels: int) -> int:
-    """Return how many NICs the channels have between them at least."""
-    if channels == 1 or len(shape.host_shares) == 1:
-        return 1
-    return min(channels, *shape.host_shares)
-
-
 def _all_reduce_ps(
     shape: Shape,
     size_bytes: int,
@@ -135,7 +129,7 @@ def _all_reduce_ps(
 ) -> Fraction:
     """Return the time with full pipelining: chunks and slots change nothing then."""
     del chunks, slots
-    sent = _load(shape.ranks) * size_bytes / _side_by_side(shape, channels)
+    sent = _load(shape.ranks) * size_bytes / nics_in_use(shape, channels)
     return 2 * _depth(shape.ranks) * links.alpha_ps + sent * 8 * PS_PER_S / links.rate_bps
 
 
@@ -154,7 +148,7 @@ def _one_way_ps(
     depth = _depth(shape.ranks)
     if depth == 0:
         return Fraction(0)
-    rate = links.rate_bps * _side_by_side(shape, channels)
+    rate = links.rate_bps * nics_in_use(shape, channels)
     each = Fraction(size_bytes * 8 * PS_PER_S, chunks * rate)
     start = last_start_ps(chunks, slots, alpha_ps=links.alpha_ps, each_ps=each)
     return depth * (links.alpha_ps + each) + start
@@ -177,19 +171,27 @@ def _trees(
     part = np.arange(chunks, dtype=np.int32)[:, None, None, None]
     channel = np.arange(channels, dtype=np.int32)[None, :, None, None]
     tree = np.arange(2, dtype=np.int32)[None, None, :, None]
-    chunk = (channel * np.int32(2) + tree) * np.int32(chunks) + part
+    connection = channel * np.int32(2) + tree
+    chunk = connection * np.int32(chunks) + part
     child = rank[None, :, None, below]
     above = rank[:, parent[:, 1:]][None]
     # Nodes have axes chunk, channel, tree, position (less one).
     rising = falling = np.empty((0, 0, 2, 0), np.int32)
     if up:
         rising = build.transfers(
-            src=child, dst=above, chunk=chunk, phase=depth - level + part, combine=True
+            src=child,
+            dst=above,
+            chunk=chunk,
+            phase=depth - level + part,
+            combine=True,
+            channel=connection,
         )
         limit_to_slots(build, rising, slots)
     if down:
         phase = level - np.int32(1) + part + (depth if up else np.int32(0))
-        falling = build.transfers(src=above, dst=child, chunk=chunk, phase=phase)
+        falling = build.transfers(
+            src=above, dst=child, chunk=chunk, phase=phase, channel=connection
+        )
         limit_to_slots(build, falling, slots)
     for t in range(2):
         over = parent[t, 1:]
