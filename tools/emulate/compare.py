@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRow:
-    """A link: bytes by sizes and paths, acknowledgements aside, and bytes by its shaper."""
+    """A link: bytes by sizes and paths, and bytes by its shaper's counter."""
 
     name: str
     expected_bytes: int
@@ -46,7 +46,7 @@ class LinkRow:
 
     @property
     def error(self) -> float:
-        """Counted over expected, less 1; what only acknowledgements crossed is not compared."""
+        """Counted over expected, less 1."""
         return self.counted_bytes / self.expected_bytes - 1 if self.expected_bytes else 0.0
 
 
@@ -141,7 +141,7 @@ def compare(emulation: Emulation) -> Comparison:
         if one.tag in by_tag
     ]
     counted = measured.links.wire_bytes + measured.links.ack_bytes
-    fabric, expected = measured.fabric, emulation.link_bytes
+    fabric, expected = measured.fabric, emulation.expected
     return Comparison(
         flows=tuple(flows),
         collectives=tuple(collectives),
@@ -155,9 +155,9 @@ def compare(emulation: Emulation) -> Comparison:
         links=tuple(
             LinkRow(
                 name=fabric.link_name(link),
-                expected_bytes=int(expected[link]),
+                expected_bytes=int(expected.wire_bytes[link] + expected.ack_bytes[link]),
                 counted_bytes=int(counted[link]),
             )
-            for link in np.flatnonzero(fabric.link_network & (expected > 0)).tolist()
+            for link in np.flatnonzero(fabric.link_network & (expected.wire_bytes > 0)).tolist()
         ),
     )

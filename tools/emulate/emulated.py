@@ -9,22 +9,24 @@ scale, and while nothing is under way it is not waited for.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
-from railweave.fabric.jobs import JobEngine
+from railweave.fabric.network import Framing
 from railweave.fabric.schedule import NodeKind
 from railweave.fabric.units import PS_PER_S
+from railweave.tools.emulate.buckets import CreditedBounds
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.predicting import check_flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
     import simpy
     from numpy.typing import NDArray
 
@@ -57,7 +59,7 @@ class _Done:
     message: dict[str, Any]
 
 
-class EmulatedEngine(JobEngine):
+class EmulatedEngine(CreditedBounds):
     """Runs what it is given over a `Lab`.
 
     Parameters
@@ -73,6 +75,8 @@ class EmulatedEngine(JobEngine):
         super().__init__(*args, **options)
         self._lab = lab
         self.burst_bytes = int(lab.burst_bytes.max(initial=0))
+        self.credit_ps = lab.credit_ps
+        self._sent: Counter[int] = Counter()  # payload by circuit
         self.stalls: dict[str, Stall] = {}
         self.began_ns: int | None = None
         self.ended_ns = 0
@@ -149,6 +153,7 @@ class EmulatedEngine(JobEngine):
                 continue
             wire = self._wire(job, path)
             if wire is not None:
+                self._sent[wire] += size * job.repeat
                 nodes.append((wire, size, delay, 0, -1))
             else:  # inside a host there is nothing to emulate: it takes its time alone
                 wait = self._inside_ps(path, size) * scale // 1000
@@ -231,10 +236,6 @@ class EmulatedEngine(JobEngine):
         self._finish(job, end_ps=done.end_ps)
 
     # ------------------------------------------------------------------ looking
-    def check_bound(self, what: str, *, took_ps: int, bound_ps: int) -> None:
-        """Raise `PhysicsError` if a result beat its bound by more than the buckets allow."""
-        super().check_bound(what, took_ps=took_ps + self._lab.credit_ps, bound_ps=bound_ps)
-
     def cancel(self, flow: Flow) -> None:
         """Refuse: what is on its way stays there."""
         raise InputError(f"flow '{flow.id}' cannot be cancelled", expected="a simulated run")
@@ -244,8 +245,17 @@ class EmulatedEngine(JobEngine):
         raise RailweaveError(f"link {link} changes by the scenario's faults only")
 
     def arithmetic(self) -> LinkCounters:
-        """Return what the links should have carried by the sizes and paths of what ended."""
-        return super().counters()
+        """Return what the links should have carried by the sizes and paths of what ended.
+
+        Acknowledgements take their own way back, as the kernels chose it.
+        """
+        acks = np.zeros(self.fabric.n_links, np.int64)
+        settings = self.settings
+        for circuit in self._lab.circuits.all():
+            packets = -(-self._sent[circuit.number] // settings.mtu_bytes)
+            size = packets * settings.ack_wire_bytes(Framing.ETHERNET) // settings.ack_every
+            acks[list(circuit.back)] += size
+        return LinkCounters(wire_bytes=super().counters().wire_bytes, ack_bytes=acks)
 
     def counters(self) -> LinkCounters:
         """Return what the shapers counted; inside hosts, what should have been carried."""

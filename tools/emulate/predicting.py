@@ -11,7 +11,7 @@ from railweave.fabric.errors import InputError
 from railweave.fabric.fluid import FluidEngine
 from railweave.fabric.jobs import Job
 from railweave.fabric.schedule import NodeKind
-from railweave.tools.emulate.buckets import Buckets
+from railweave.tools.emulate.buckets import Buckets, CreditedBounds
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.single import single_transfer
 
@@ -50,7 +50,7 @@ class _Part(Job):
     then: Callable[[], None]
 
 
-class PredictingEngine(FluidEngine):
+class PredictingEngine(CreditedBounds, FluidEngine):
     """What the emulation should measure.
 
     Transfers of a schedule are started one by one, so that each finds the buckets as they are.
@@ -59,14 +59,20 @@ class PredictingEngine(FluidEngine):
     ----------
     burst_bytes
         float64 (links,): the buckets.
+    credit_ps
+        Longest time that any of them is worth.
     """
 
     name = "fluid"
 
-    def __init__(self, *args: Any, burst_bytes: NDArray[np.float64], **options: Any) -> None:
+    def __init__(
+        self, *args: Any, burst_bytes: NDArray[np.float64], credit_ps: int, **options: Any
+    ) -> None:
         super().__init__(*args, memo=False, **options)
         self._buckets = Buckets(burst_bytes, self.fabric.link_rate_bps)
         self._shaped = burst_bytes > 0
+        self.credit_ps = credit_ps
+        self.burst_bytes = int(burst_bytes.max(initial=0))
         self._starting: list[Job] = []
 
     @property

@@ -27,7 +27,7 @@ from railweave.workloads.workload import locating
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from railweave.fabric.engine import FabricEnvironment
+    from railweave.fabric.engine import FabricEnvironment, LinkCounters
     from railweave.fabric.graph import Fabric
     from railweave.result import Result
     from railweave.scenario import Scenario, ScenarioSource
@@ -89,8 +89,8 @@ class Emulation:
         The same scenario on the fluid engine and as a network, in the fabric's time.
     headroom
         How busy the CPUs were, or None where no traffic ran.
-    link_bytes
-        int64 (links,): what each link should have carried by sizes and paths, data only.
+    expected
+        What each link should have carried by sizes and paths.
     stalls
         Flow or collective -> its longest silence.
     drops
@@ -107,7 +107,7 @@ class Emulation:
     predicted: Result
     measured: Result
     headroom: Headroom | None
-    link_bytes: np.ndarray[Any, np.dtype[np.int64]]
+    expected: LinkCounters
     stalls: Mapping[str, Stall]
     drops: int
     wall_s: float
@@ -201,7 +201,7 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
             measured=_told(measured, options, lab),
             headroom=lab.headroom,
             wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
-            link_bytes=engine.arithmetic().wire_bytes,
+            expected=engine.arithmetic(),
             stalls=engine.stalls,
             drops=lab.drops(),
             congestion=lab.congestion,
@@ -219,6 +219,7 @@ def predict(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> Result:
             kernel,
             scenario.settings,
             burst_bytes=lab.burst_bytes,
+            credit_ps=lab.credit_ps,
             qps=scenario.model.routing.qps,
             qp_mode=scenario.model.routing.qp_mode,
         )

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buckets, bounds and comparisons of an emulation: arithmetic that needs no network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railweave.collectives import plan
+from railweave.fabric.loops import expand
+from railweave.tools.emulate.buckets import Buckets, longest_chain
+from railweave.tools.emulate.compare import Comparison, LinkRow, Row, percentile
+from railweave.tools.emulate.headroom import CpuTimes, Headroom
+
+
+def buckets(*sizes: float, rate_bps: int = 8_000) -> Buckets:
+    return Buckets(np.array(sizes), np.full(len(sizes), rate_bps, np.int64))
+
+
+def test_one_transfer_takes_the_smallest_bucket_of_its_path() -> None:
+    full = buckets(100.0, 60.0, 80.0)
+    assert full.take([[0, 1]], [1e9]) == [60.0]
+    assert full.take([[0]], [1e9]) == [40.0]
+    assert full.take([[1, 2]], [1e9]) == [0.0]
+
+
+def test_those_that_begin_together_share_and_leave_what_they_cannot_use() -> None:
+    assert buckets(90.0).take([[0], [0], [0]], [1e9, 10.0, 1e9]) == [40.0, 10.0, 40.0]
+    # the first is held up elsewhere: the second has the rest
+    assert buckets(90.0, 20.0).take([[0, 1], [0]], [1e9, 1e9]) == [20.0, 70.0]
+
+
+def test_tokens_come_back_at_the_rate_that_is_not_used() -> None:
+    one = buckets(100.0, rate_bps=8_000)  # 1000 B/s
+    one.take([[0]], [1e9])
+    one.advance(50 * 10**9, np.array([20]))  # in 50 ms come 50 bytes, 20 are used
+    assert one.take([[0]], [1e9]) == [30.0]
+    one.advance(10**12, np.array([20]))
+    assert one.take([[0]], [1e9]) == [100.0]
+
+
+@given(
+    st.lists(st.floats(0, 1e5), min_size=1, max_size=5),
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True),
+                  st.floats(0, 1e6)),
+        max_size=6,
+    ),
+)  # fmt: skip
+def test_no_bucket_gives_more_than_it_has(
+    sizes: list[float], transfers: list[tuple[list[int], float]]
+) -> None:
+    paths = [[link % len(sizes) for link in path] for path, _ in transfers]
+    paths = [sorted(set(path)) for path in paths]
+    wanted = [most for _, most in transfers]
+    given_bytes = buckets(*sizes).take(paths, wanted)
+    for link, size in enumerate(sizes):
+        used = sum(got for got, path in zip(given_bytes, paths, strict=True) if link in path)
+        assert used <= size + 1e-3
+    for got, most in zip(given_bytes, wanted, strict=True):
+        assert 0 <= got <= most + 1e-3
+
+
+def test_the_longest_chain_of_a_ring_is_its_steps() -> None:
+    assert longest_chain(expand(plan("all_reduce", ranks=8, size_bytes=8192))) == 14
+    assert longest_chain(plan("all_to_all", ranks=4, size_bytes=4096, algorithm="direct")) == 1
+
+
+def row(predicted_ps: int, measured_ps: int) -> Row:
+    return Row(name="f", what="", size_bytes=1, predicted_ps=predicted_ps, measured_ps=measured_ps)
+
+
+def test_errors_are_measured_over_predicted() -> None:
+    assert row(100, 103).error == pytest.approx(0.03)
+    assert row(100, 98).error == pytest.approx(-0.02)
+    compared = Comparison(
+        flows=(row(100, 103), row(100, 98)),
+        collectives=(),
+        makespan=row(100, 101),
+        links=(LinkRow(name="l", expected_bytes=1000, counted_bytes=1009),),
+    )
+    assert compared.worst() == pytest.approx(0.03)
+    assert compared.paths_confirmed()
+    summary = compared.to_dict()["flow_error"]
+    assert summary == {"median": 0.02, "p90": 0.03, "max": 0.03}
+
+
+def test_a_counter_that_is_off_by_more_than_a_percent_denies_the_paths() -> None:
+    strange = LinkRow(name="l", expected_bytes=1000, counted_bytes=1011)
+    compared = Comparison(flows=(), collectives=(), makespan=row(1, 1), links=(strange,))
+    assert not compared.paths_confirmed()
+
+
+def test_percentiles_by_nearest_rank() -> None:
+    values = [float(k) for k in range(1, 11)]
+    assert [percentile(values, p) for p in (0, 10, 50, 90, 91, 100)] == [1, 1, 5, 9, 10, 10]
+
+
+def test_headroom_is_the_busy_share_of_all_cpus() -> None:
+    before, after = CpuTimes(total=1000, idle=800), CpuTimes(total=1200, idle=920)
+    assert Headroom.between(before, after).busy == pytest.approx(0.4)
+    assert Headroom.between(before, after).valid
+    assert not Headroom(busy=0.41).valid
