@@ -306,6 +306,21 @@ def test_schema_is_a_json_schema(call, kind):
     assert found["title"] == f"railweave {kind}"
 
 
+def test_a_topology_file_needs_its_name_and_an_inline_one_does_not(call):
+    _, out, _ = call("schema", "topology")
+    file = json.loads(out)
+    assert file["required"] == ["schema", "name", "kind"]
+    assert file["properties"] == {"schema": {"const": 1}, "name": {"type": "string"}}
+    _, out, _ = call("schema", "scenario")
+    scenario = json.loads(out)
+    _, inline = scenario["properties"]["topology"]["anyOf"]
+    assert "required" not in inline
+    for reference in inline["oneOf"]:
+        kind = scenario["$defs"][reference["$ref"].rpartition("/")[2]]
+        assert "kind" in kind["required"]
+        assert "name" not in kind["required"]
+
+
 def test_columns_line_up():
     text = aligned([("a", 1), ("bbb", 22)], header=("name", "n"), right=(1,), indent=" ")
     assert text == " name   n\n a      1\n bbb   22"

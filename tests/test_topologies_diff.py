@@ -329,3 +329,24 @@ def test_a_missing_file_is_one_clear_line(files, capsys):
     code, out, err = typed(capsys, "topo", "diff", "one.yaml", "four.yaml")
     assert (code, out) == (2, "")
     assert err.startswith("error: four.yaml")
+
+
+def test_racks_are_compared():
+    data = {
+        "kind": "nvl-domain",
+        "racks": {"count": 2, "model": "gb200-nvl72"},
+        "group": 1,
+        "leaf": {"switch": "quantum-2"},
+        "spine": {"switch": "quantum-2"},
+        "links": {
+            "host-leaf": {"rate": "400Gbps", "length": "5m", "model": "infiniband"},
+            "leaf-spine": {"rate": "400Gbps", "length": "30m", "model": "infiniband"},
+        },
+    }
+    fewer = copy.deepcopy(data)
+    fewer["racks"]["count"] = 1
+    rows = told(data, fewer)
+    gone = [row[2:4] for row in rows if row[:2] == ("device", "removed")]
+    assert ("NVSwitch", "rack1/nvs0") in gone
+    assert sum(sort == "host of 4 x gb200" for sort, _ in gone) == 18
+    assert sum(row[1:3] == ("removed", "nvlink cable") for row in rows) == 72

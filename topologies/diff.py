@@ -174,7 +174,9 @@ class _Side:
             gpus = [d for d in self.nodes[node] if self.fabric.kind[d] == DeviceKind.GPU]
             models = sorted({self.fabric.model[gpu] for gpu in gpus})
             return f"host of {len(gpus)} x {' or '.join(models)}" if gpus else "host"
-        (device,) = self.nodes[node]
+        device = self.nodes[node][0]
+        if self.fabric.kind[device] != DeviceKind.SWITCH:
+            return _PARTS[DeviceKind(int(self.fabric.kind[device]))]
         tier = _TIERS.get(int(self.fabric.tier[device]))
         return " ".join(filter(None, (self.fabric.model[device], tier, "switch")))
 
@@ -210,10 +212,10 @@ def _renamed(old: _Side, new: _Side) -> dict[str, str]:
     A match settles the name at the other end of its cables, so that it may decide further ones.
     """
     alias = {node: node for node in old.nodes if node in new.nodes}
-    missing = [{node for node in side.nodes if node not in alias} for side in (old, new)]
+    missing = [[node for node in side.nodes if node not in alias] for side in (old, new)]
     if not all(missing):
         return {}
-    wiring = [_wiring(side, nodes) for side, nodes in zip((old, new), missing, strict=True)]
+    wiring = [_wiring(side, set(nodes)) for side, nodes in zip((old, new), missing, strict=True)]
     renamed: dict[str, str] = {}
     while all(missing):
         known = (alias | renamed, {name: name for name in (*alias, *renamed.values())})
@@ -222,7 +224,7 @@ def _renamed(old: _Side, new: _Side) -> dict[str, str]:
             (old, new), missing, wiring, known, alike, strict=True
         ):
             for node in nodes:
-                ends = ((str(names.get(peer, "?")), *rest) for peer, *rest in wires.get(node, ()))
+                ends = ((names.get(wire.peer, "?"), *wire.rest) for wire in wires.get(node, ()))
                 mark = (_inside(side, node), tuple(sorted(ends)))
                 marks.setdefault(mark, []).append(node)
         fresh = {
@@ -233,14 +235,22 @@ def _renamed(old: _Side, new: _Side) -> dict[str, str]:
         if not fresh:
             break
         renamed |= fresh
-        missing[0] -= fresh.keys()
-        missing[1] -= set(fresh.values())
+        taken = set(fresh.values())
+        missing[0] = [node for node in missing[0] if node not in fresh]
+        missing[1] = [node for node in missing[1] if node not in taken]
     return renamed
 
 
-def _wiring(side: _Side, nodes: Set[str]) -> dict[str, list[tuple[Hashable, ...]]]:
-    """Return the cables of some nodes: peer, its part and port, own part and port, make."""
-    found: dict[str, list[tuple[Hashable, ...]]] = {}
+class _Wire(NamedTuple):
+    """A cable as one of its nodes sees it; ``rest`` is its part and port at both ends, its make."""
+
+    peer: str
+    rest: tuple[str | int, ...]
+
+
+def _wiring(side: _Side, nodes: Set[str]) -> dict[str, list[_Wire]]:
+    """Return the cables of some nodes."""
+    found: dict[str, list[_Wire]] = {}
     fabric = side.fabric
     src, dst = fabric.link_src.tolist(), fabric.link_dst.tolist()
     for link, (s, d) in enumerate(zip(src, dst, strict=True)):
@@ -249,7 +259,7 @@ def _wiring(side: _Side, nodes: Set[str]) -> dict[str, list[tuple[Hashable, ...]
             here, there = int(fabric.link_src_port[link]), int(fabric.link_dst_port[link])
             rest = (int(fabric.link_delay_ps[link]), int(fabric.link_model[link]))
             ends = (side.part(d), there, side.part(s), here)
-            found.setdefault(node, []).append((peer, *ends, *made, *rest))
+            found.setdefault(node, []).append(_Wire(peer, (*ends, *made, *rest)))
     return found
 
 
@@ -316,7 +326,7 @@ def _parts(old: _Side, new: _Side) -> Iterator[Difference]:
 
 
 def _part_sort(side: _Side, device: int) -> str:
-    if side.node_of[device] not in side.hosts:
+    if side.fabric.kind[device] == DeviceKind.SWITCH:
         tier = _TIERS.get(int(side.fabric.tier[device]))
         return f"{tier} switch" if tier else "switch"
     return _PARTS[DeviceKind(int(side.fabric.kind[device]))]

@@ -154,7 +154,11 @@ def build_topology(spec: TopologySpec, *, network: NetworkModel | None = None) -
 
 
 def topology_json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of topology files, for editors."""
+    """Return the JSON Schema of topology files, for editors.
+
+    A file needs ``schema`` and ``name``; an inline topology, which has the ``oneOf`` alone, does
+    not.
+    """
     from pydantic import TypeAdapter
     from pydantic.json_schema import models_json_schema
 
@@ -166,4 +170,10 @@ def topology_json_schema() -> dict[str, Any]:
         TypeAdapter(model).json_schema(by_alias=True, ref_template="#/$defs/{model}")["title"]
         for model, _ in models
     ]
-    return schema | {"oneOf": [{"$ref": f"#/$defs/{title}"} for title in references]}
+    needed = {"schema": {"const": 1}, "name": {"type": "string"}}
+    return schema | {
+        "type": "object",
+        "required": [*needed, "kind"],
+        "properties": needed,
+        "oneOf": [{"$ref": f"#/$defs/{title}"} for title in references],
+    }
