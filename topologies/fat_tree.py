@@ -142,7 +142,13 @@ def _kary_layout(k: int, asked: int | None, one: Roster, *, core: bool) -> Layou
     per_leaf = half // cables
     per_unit = per_leaf * (half if core else k)
     places = per_unit * (k if core else 1)
-    if (places if asked is None else asked + spare) != places or spare >= places:
+    if spare >= places:
+        raise InputError(
+            f"k: {k} has {places} places, of which {spare} cannot be spare",
+            field="hosts.spare",
+            expected=f"at most {places - 1}",
+        )
+    if asked not in (None, places - spare):
         raise InputError(
             f"k: {k} has room for exactly {places - spare} hosts, not {asked}",
             field="hosts.count",

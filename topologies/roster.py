@@ -8,7 +8,7 @@ ports are kept, but nobody stands there (DGX SuperPOD H100 gives one place to th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.topologies.spec import HostLinkSpec, HostsSpec, RacksSpec
 
-__all__ = ["Batch", "Plugs", "Roster", "add_roster", "roster_of"]
+__all__ = ["MOST_PLACES", "Batch", "Plugs", "Roster", "add_roster", "roster_of"]
+
+MOST_PLACES: Final = 1_000_000
+"""Hosts that a file may list: a typing error must not fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +123,8 @@ def roster_of(
     Raises
     ------
     InputError
-        A cable that is faster than the NIC, more cables than ports, or ports that the planes do
-        not divide.
+        A cable that is faster than the NIC, more cables than ports, ports that the planes do not
+        divide, or more hosts than `MOST_PLACES`.
     """
     from railweave.topologies.spec import MachinesSpec
 
@@ -131,7 +134,14 @@ def roster_of(
         _batch(spec, link, planes, field if one else f"{field}.{i}")
         for i, spec in enumerate(listed)
     ]
-    return Roster(batches=tuple(batches), field=field)
+    roster = Roster(batches=tuple(batches), field=field)
+    if roster.places > MOST_PLACES:
+        raise InputError(
+            f"there are {roster.places} places for hosts",
+            field=field,
+            expected=f"at most {MOST_PLACES}",
+        )
+    return roster
 
 
 def _batch(spec: HostsSpec | RacksSpec, link: HostLinkSpec, planes: int, field: str) -> Batch:
@@ -173,7 +183,7 @@ def _cabled_ports(model: HostModel, asked: int | None, planes: int, field: str) 
             raise InputError(
                 f"{planes} planes do not divide the {has} port{'s' * (has > 1)} of {name}",
                 field="planes",
-                expected=f"a divisor of {has}, or another {field}.nic",
+                expected=f"NICs with a multiple of {planes} ports ({field}.nic)",
             )
         return has
     if asked * planes > has:
