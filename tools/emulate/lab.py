@@ -80,10 +80,10 @@ class Lab:
     # ------------------------------------------------------------------ figures of the shapers
     @property
     def burst_bytes(self) -> NDArray[np.float64]:
-        """float64 (links,): buckets of the shapers, 0 where nothing is shaped."""
+        """float64 (links,): how far each shaper can be ahead of its rate, 0 where there is none."""
         sizes = np.zeros(self.plan.fabric.n_links)
         for link, one in self.plan.interfaces.items():
-            sizes[link] = self.shaping.burst_bytes(one.rate_bps)
+            sizes[link] = self.shaping.ahead_bytes(one.rate_bps)
         return sizes
 
     @property

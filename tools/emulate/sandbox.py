@@ -65,6 +65,8 @@ class Sandbox:
     ----------
     limit_s
         It ends itself after this time, in s, whatever happens.
+    as_user
+        Use a user namespace even where one is root.
 
     Raises
     ------
@@ -72,7 +74,7 @@ class Sandbox:
         Not Linux, a tool is missing, or namespaces are not permitted; the reason is named.
     """
 
-    def __init__(self, *, limit_s: float) -> None:
+    def __init__(self, *, limit_s: float, as_user: bool = False) -> None:
         check_tools()
         self.run_id = secrets.token_hex(4)
         self.unprivileged = False
@@ -82,7 +84,7 @@ class Sandbox:
         self._buffer = b""
         self._record = RunRecord(self.run_id)
         self._limit_s = limit_s
-        refused = self._start(user=os.geteuid() != 0)
+        refused = self._start(user=as_user or os.geteuid() != 0)
         if refused is not None and not self.unprivileged:
             refused = self._start(user=True)
         if refused is not None:

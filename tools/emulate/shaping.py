@@ -35,6 +35,7 @@ _QUANTUM_BYTES: Final = 20_000  # above one GSO packet, or a turn would need two
 _CLASS_LIMIT: Final = "1mb"
 _FIFO_LIMIT: Final = "4mb"
 _SMALL_GSO_BYTES: Final = 16_000
+_WHOLE_GSO_BYTES: Final = 65_536
 _SLOW_BPS: Final = 400_000_000  # from here on packets of 64 kB fit a bucket without bunching
 
 
@@ -63,6 +64,18 @@ class Shaping:
         if self.gso_bytes is not None:
             return max(24_000, rate_bps // 16_000)  # 0.5 ms
         return max(80_000, rate_bps * 3 // 16_000)  # 1.5 ms
+
+    def ahead_bytes(self, rate_bps: int) -> int:
+        """Return how far a cable can be ahead of its rate after a pause, in bytes.
+
+        A token bucket waits for the tokens of a whole packet; htb sends while any are left and owes
+        the rest, which puts it ahead by up to one packet more (sch_htb.c of Linux).
+        """
+        burst = self.burst_bytes(rate_bps)
+        if self.mode == "fifo":
+            return burst
+        packet = (self.gso_bytes or _WHOLE_GSO_BYTES) // PAYLOAD_BYTES * (MTU_BYTES + 14)
+        return burst + packet
 
     def lines(self, name: str, rate_bps: int) -> list[str]:
         """Return the ``tc`` commands for one interface."""
