@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which algorithm ``auto`` means.
 
-- all_reduce: ``hierarchical`` when the ranks lie on two hosts or more, all with the same number
-  of ranks and that number at least two; else ``ring``.
+- all_reduce, all_gather, reduce_scatter: ``hierarchical`` when the ranks lie on two hosts or more,
+  all with the same number of ranks and that number at least two; else ``ring``.
+- barrier: ``tree``, since only latencies count.
 - send and recv: ``pair`` between two ranks, ``shift`` among more. Under nccl-tests' name
   ``sendrecv`` always ``shift``, which is what that test does.
-- everything else: ``ring`` if there is one, else the first by name.
+- everything else: the first by name, which is ``chain`` or ``direct``.
 
 The rule looks at the shape alone, never at the size: the choice by size that NCCL makes needs the
 latencies of the network at hand.
@@ -36,11 +37,10 @@ def select_algorithm(op: str, shape: Shape) -> str:
     ('ring', 'shift')
     """
     name = canonical_op(op)
-    if name == "all_reduce":
+    if name in ("all_reduce", "all_gather", "reduce_scatter"):
         shares = shape.host_shares
         even = len(set(shares)) == 1
         return "hierarchical" if len(shares) > 1 and even and shares[0] > 1 else "ring"
     if name in ("send", "recv"):
         return "shift" if shape.ranks > 2 or plain_name(op) == "sendrecv" else "pair"
-    known = algorithms(name)
-    return "ring" if "ring" in known else known[0]
+    return "tree" if name == "barrier" else algorithms(name)[0]

@@ -32,7 +32,6 @@ import numpy as np
 from railweave.collectives.algorithm import Links, Shape, algorithm
 from railweave.collectives.pipeline import (
     SLOTS,
-    channel_orders,
     last_start_ps,
     limit_to_slots,
     nics_in_use,
@@ -154,13 +153,33 @@ def _one_way_ps(
     return depth * (links.alpha_ps + each) + start
 
 
+def _orders(shape: Shape, root: int | None, channels: int) -> NDArray[np.int32]:
+    """Return the rank at each position of the trees of each channel, int32 (channels, ranks).
+
+    Hosts lie one after another, each turned by the number of the channel, so that trees of
+    different channels leave it by different ranks. The root, if it is given, and its host come
+    first; else each channel has a root of its own.
+    """
+    members = list(shape.members)
+    if root is not None:
+        home = 0 if shape.hosts is None else shape.hosts[root]
+        own = members.pop(home)
+        rest = np.roll(own, -int(np.flatnonzero(own == root)[0]))[1:]
+    orders = []
+    for channel in range(channels):
+        turned = [np.roll(own, -channel) for own in members]
+        if root is not None:
+            turned = [np.array([root], np.int32), np.roll(rest, -channel), *turned]
+        orders.append(np.concatenate(turned))
+    return np.stack(orders)
+
+
 def _trees(
-    shape: Shape, *, root: int, chunks: int, channels: int, slots: int, up: bool, down: bool
+    shape: Shape, *, root: int | None, chunks: int, channels: int, slots: int, up: bool, down: bool
 ) -> Structure:
-    shape.check_rank(root, field="root")
-    orders = channel_orders(shape, channels)
-    begins = np.nonzero(orders == root)[1]
-    rank = np.stack([np.roll(order, -at) for order, at in zip(orders, begins, strict=True)])
+    if root is not None:
+        shape.check_rank(root, field="root")
+    rank = _orders(shape, root, channels)
     build = StructureBuilder(n_ranks=shape.ranks, n_chunks=2 * channels * chunks)
     if shape.ranks == 1:
         return build.finish()
@@ -218,21 +237,40 @@ def _levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     return level
 
 
-@algorithm("all_reduce", "tree", closed_form=_all_reduce_ps, sized_options=_both_ways_options)
+@algorithm(
+    "all_reduce",
+    "tree",
+    closed_form=_all_reduce_ps,
+    uses_hosts=True,
+    sized_options=_both_ways_options,
+)
 def tree_all_reduce(
     shape: Shape, *, chunks: int = 1, channels: int = 1, slots: int = SLOTS
 ) -> Structure:
     """Build a double binary tree all_reduce of ``chunks`` chunks on each tree of a channel."""
-    return _trees(shape, root=0, chunks=chunks, channels=channels, slots=slots, up=True, down=True)
+    return _trees(
+        shape, root=None, chunks=chunks, channels=channels, slots=slots, up=True, down=True
+    )
 
 
-@algorithm("barrier", "tree", closed_form=_all_reduce_ps)
+def _barrier_ps(shape: Shape, size_bytes: int, links: Links) -> Fraction:
+    """Return the time of a token of no size; of one that has a size, a bound."""
+    return 2 * _depth(shape.ranks) * links.message_ps(Fraction(size_bytes // 2))
+
+
+@algorithm("barrier", "tree", closed_form=_barrier_ps, uses_hosts=True)
 def tree_barrier(shape: Shape) -> Structure:
     """Build a barrier: a token goes up the trees and comes down again."""
-    return _trees(shape, root=0, chunks=1, channels=1, slots=SLOTS, up=True, down=True)
+    return _trees(shape, root=None, chunks=1, channels=1, slots=SLOTS, up=True, down=True)
 
 
-@algorithm("broadcast", "tree", closed_form=_one_way_ps, sized_options=_one_way_options)
+@algorithm(
+    "broadcast",
+    "tree",
+    closed_form=_one_way_ps,
+    uses_hosts=True,
+    sized_options=_one_way_options,
+)
 def tree_broadcast(
     shape: Shape, *, root: int = 0, chunks: int = 1, channels: int = 1, slots: int = SLOTS
 ) -> Structure:
@@ -242,7 +280,13 @@ def tree_broadcast(
     )
 
 
-@algorithm("reduce", "tree", closed_form=_one_way_ps, sized_options=_one_way_options)
+@algorithm(
+    "reduce",
+    "tree",
+    closed_form=_one_way_ps,
+    uses_hosts=True,
+    sized_options=_one_way_options,
+)
 def tree_reduce(
     shape: Shape, *, root: int = 0, chunks: int = 1, channels: int = 1, slots: int = SLOTS
 ) -> Structure:
