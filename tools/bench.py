@@ -4,17 +4,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from railweave.fabric.errors import InputError, StalledError
 
 if TYPE_CHECKING:
+    from railweave.collectives.algorithm import Links
     from railweave.fabric.engine import CollectiveRecord
     from railweave.fabric.schedule import Schedule
 
 __all__ = ["Bench", "BenchRow"]
+
+_FLAGS: Final = {
+    "algorithm": "--algorithm",
+    "channels": "--channels",
+    "chunk_bytes": "--chunk",
+    "chunks": "--chunk",
+    "slots": "--slots",
+    "root": "--root",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +59,8 @@ class Bench:
         Number of ranks, on the first GPUs in host order; None: all GPUs.
     algorithm
         One of the operation's algorithms, or ``auto``.
+    channels, chunk_bytes, slots, root
+        Options of the algorithm, as for `railweave.collectives.plan`; None: its defaults.
     engine
         ``analytic`` or ``fluid``.
     policy, qps, seed
@@ -67,6 +79,10 @@ class Bench:
         topology: str,
         ranks: int | None = None,
         algorithm: str = "auto",
+        channels: int | None = None,
+        chunk_bytes: int | None = None,
+        slots: int | None = None,
+        root: int | None = None,
         engine: str = "fluid",
         policy: str = "ecmp",
         qps: int = 1,
@@ -75,11 +91,13 @@ class Bench:
         from railweave.collectives import canonical_op
 
         self.op = canonical_op(op)  # before anything heavy is imported or built
+        self._asked = op
         from railweave.fabric.engine import FabricEnvironment
         from railweave.fabric.engines import make_engine
         from railweave.fabric.network_model import network_settings
         from railweave.fabric.routing import Routing
         from railweave.topologies.load import build_topology, load_topology
+        from railweave.workloads.replay.collective import links_between
 
         spec = load_topology(topology)
         self.fabric = build_topology(spec)
@@ -92,6 +110,13 @@ class Bench:
                 expected=f"1 to {gpus}",
             )
         self.algorithm = algorithm
+        self._options = {
+            "channels": channels,
+            "chunk_bytes": chunk_bytes,
+            "slots": slots,
+            "root": root,
+        }
+        self._links: Links | None = None
         self._devices = [int(gpu) for gpu in self.fabric.gpus[: self.ranks]]
         self._hosts = [int(host) for host in self.fabric.host[self._devices]]
         self._plan(0)  # a wrong algorithm is said before anything is printed
@@ -99,17 +124,24 @@ class Bench:
         routing = Routing(self.fabric, policy=policy, seed=seed)
         settings = network_settings(spec.network)
         self._engine = make_engine(engine, self._env, self.fabric, routing, settings, qps=qps)
+        self._links = links_between(self._engine, self._devices, self._hosts)
 
     def _plan(self, size_bytes: int) -> Schedule:
         from railweave.collectives import plan
+        from railweave.workloads.replay.collective import renamed
 
-        return plan(
-            self.op,
-            ranks=self.ranks,
-            size_bytes=size_bytes,
-            algorithm=self.algorithm,
-            hosts=self._hosts,
-        )
+        try:
+            return plan(
+                self._asked,
+                ranks=self.ranks,
+                size_bytes=size_bytes,
+                algorithm=self.algorithm,
+                hosts=self._hosts,
+                links=self._links,
+                **self._options,
+            )
+        except InputError as error:
+            raise renamed(error, _FLAGS) from None
 
     def run(self, size_bytes: int) -> BenchRow:
         """Execute the operation once, alone on the fabric.

@@ -21,14 +21,12 @@ _NCCL_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.IGNORECASE)
 _NCCL_UNITS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _FLOAT_BYTES: Final = 4  # nccl-tests' default data type
 _REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
-_ROOTED: Final = ("broadcast", "reduce")
-_PER_RANK: Final = ("all_gather", "reduce_scatter", "all_to_all")
+_ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+_PER_RANK: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 def perf(
-    op: Annotated[
-        str, typer.Argument(help="all_reduce, all_gather, reduce_scatter, all_to_all, ...")
-    ],
+    op: Annotated[str, typer.Argument(help="all_reduce, all_gather, alltoall, broadcast, ...")],
     topology: Annotated[
         str, typer.Option("--topology", "-T", help="A topology file or a shipped design.")
     ],
@@ -40,7 +38,25 @@ def perf(
     ] = "1M",
     end: Annotated[str, typer.Option("-e", "--maxbytes", help="Last size.")] = "1G",
     factor: Annotated[int, typer.Option("-f", "--stepfactor", help="Next size over size.")] = 2,
-    algorithm: Annotated[str, typer.Option(help="ring, hierarchical, ... or auto.")] = "auto",
+    algorithm: Annotated[str, typer.Option(help="ring, tree, hierarchical, ... or auto.")] = "auto",
+    channels: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, help="Rings, chains or trees side by side (default: 1; NCCL: up to 64)."
+        ),
+    ] = None,
+    chunk: Annotated[
+        str | None,
+        typer.Option(help="Size of pieces that follow each other (NCCL: 512K; default: the best)."),
+    ] = None,
+    slots: Annotated[
+        int | None,
+        typer.Option(min=1, help="Pieces under way on a connection (default: 8, as NCCL)."),
+    ] = None,
+    root: Annotated[
+        int | None,
+        typer.Option("-r", "--root", min=0, help="Root of a broadcast, reduce, gather, scatter."),
+    ] = None,
     engine: Annotated[str, typer.Option(help="analytic or fluid.")] = "fluid",
     routing: Annotated[str, typer.Option(help="ecmp, ecmp-polarised, rail or spray.")] = "ecmp",
     qps: Annotated[int, typer.Option(min=1, max=4096, help="Queue pairs per connection.")] = 1,
@@ -61,6 +77,10 @@ def perf(
         topology=topology,
         ranks=ranks,
         algorithm=algorithm,
+        channels=channels,
+        chunk_bytes=None if chunk is None else nccl_size_bytes(chunk, field="--chunk"),
+        slots=slots,
+        root=root,
         engine=engine,
         policy=routing,
         qps=qps,
@@ -79,7 +99,7 @@ def perf(
             }
         )
         return
-    _print_table(bench, rows, engine=engine)
+    _print_table(bench, rows, engine=engine, root=root or 0)
 
 
 def nccl_size_bytes(text: str, *, field: str = "") -> int:
@@ -134,11 +154,11 @@ def _json_row(row: "BenchRow") -> dict[str, Any]:
     }
 
 
-def _print_table(bench: "Bench", rows: "Iterator[BenchRow]", *, engine: str) -> None:
+def _print_table(bench: "Bench", rows: "Iterator[BenchRow]", *, engine: str, root: int) -> None:
     """Print rows as they come: nccl-tests' out-of-place columns, then railweave's own."""
     op = bench.op
     redop = "sum" if op in _REDUCING else "none"
-    root = "0" if op in _ROOTED else "-1"
+    shown_root = str(root) if op in _ROOTED else "-1"
     shards = bench.ranks if op in _PER_RANK else 1
     emit(f"# railweave perf {op}: {bench.ranks} ranks on {bench.fabric.name}, {engine} engine")
     emit("#")
@@ -157,7 +177,7 @@ def _print_table(bench: "Bench", rows: "Iterator[BenchRow]", *, engine: str) -> 
                 count,
                 "float",
                 redop,
-                root,
+                shown_root,
                 _significant(row.time_ps / 1e6),
                 *(f"{rate / 1e9:.2f}" for rate in rates),
                 _significant(row.bound_ps / 1e6),
