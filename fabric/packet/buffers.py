@@ -33,7 +33,7 @@ _MOST_QUANTA = 65535
 _PS_BYTE = 8 * 10**12
 
 
-@jit
+@jit(inline=True)
 def serialise(ports: Any, link: Any, start: Any, size: Any) -> Any:
     """Take the wire of a port for ``size`` bytes from ``start`` on; return when it is free again.
 
@@ -54,7 +54,7 @@ def serialise(ports: Any, link: Any, start: Any, size: Any) -> Any:
     return end
 
 
-@jit
+@jit(inline=True)
 def _send_pause(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, queue: Any, quanta: Any
 ) -> None:
@@ -72,7 +72,7 @@ def _send_pause(
     push(runs, ev, wheel, far, at, key, quanta)
 
 
-@jit
+@jit(inline=True)
 def _threshold(run: Any, own: Any, switch: Any) -> Any:
     """Return what an ingress queue may share now."""
     if own.alpha > 0.0:
@@ -80,7 +80,7 @@ def _threshold(run: Any, own: Any, switch: Any) -> Any:
     return own.xoff * 1.0
 
 
-@jit
+@jit(inline=True)
 def give_back(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, link: Any,
@@ -116,7 +116,7 @@ def give_back(
             _send_pause(runs, ev, wheel, far, ports, ingress, queue, 0)
 
 
-@jit
+@jit(inline=True)
 def _settle(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, swports: Any, number: Any,
@@ -132,7 +132,7 @@ def _settle(
             give_back(runs, ev, wheel, far, ports, egress, ingress, switches, link)
 
 
-@jit
+@jit(inline=True)
 def _watch(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, switches: Any, swports: Any,
     number: Any, queue: Any,
@@ -149,7 +149,7 @@ def _watch(
             push(runs, ev, wheel, far, port.svc_end, key, 0)
 
 
-@jit
+@jit(inline=True)
 def admit(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, swports: Any, queue: Any, out: Any, size: Any,
@@ -234,7 +234,7 @@ def admit(
     return 1
 
 
-@jit
+@jit(inline=True)
 def refresh(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, queue: Any
 ) -> None:

@@ -28,7 +28,7 @@ _TIME_SHIFT = CLASS_SHIFT + 4
 _SHORT = 20  # longest run sorted by insertion
 
 
-@jit
+@jit(inline=True)
 def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any) -> None:
     """Add an event; the pools must have room (the event loop sees to it)."""
     run = runs[0]
@@ -69,7 +69,7 @@ def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any
     far[at].arg = arg
 
 
-@jit
+@jit(inline=True)
 def _drop_top(runs: Any, far: Any) -> None:
     """Take the first entry out of the heap."""
     run = runs[0]
@@ -104,7 +104,7 @@ def _drop_top(runs: Any, far: Any) -> None:
     far[at].arg = arg
 
 
-@jit
+@jit(inline=True)
 def _sort(near: Any, n: Any) -> None:
     """Sort ``near[:n]``; ``near[n:2n]`` is scratch (insertion, then merging of runs)."""
     first = 0
@@ -156,7 +156,7 @@ def _sort(near: Any, n: Any) -> None:
             near[i].arg = near[here + i].arg
 
 
-@jit
+@jit(inline=True)
 def _open_bucket(runs: Any, ev: Any, wheel: Any, far: Any, near: Any, limit: Any) -> None:
     """Find the next bucket of the wheel and serve it if nothing in the heap comes long before."""
     run = runs[0]
@@ -206,7 +206,7 @@ def _open_bucket(runs: Any, ev: Any, wheel: Any, far: Any, near: Any, limit: Any
         _sort(near, count)
 
 
-@jit
+@jit(inline=True)
 def pull(runs: Any, ev: Any, wheel: Any, far: Any, near: Any, limit: Any) -> Any:
     """Take the next event into ``ev_time, ev_key, ev_arg`` and return 1; 0: none by ``limit``."""
     run = runs[0]

@@ -36,7 +36,7 @@ from railweave.fabric.packet.rates import count_bytes, gap_ps, reset
 __all__ = ["after_emit", "emit", "post", "resume", "start_rto", "take_packet", "wake"]
 
 
-@jit
+@jit(inline=True)
 def take_packet(runs: Any, packets: Any) -> Any:
     """Take an unused packet row; the event loop sees to it that there is one."""
     number = np.int64(runs[0].pk_free)
@@ -45,7 +45,7 @@ def take_packet(runs: Any, packets: Any) -> Any:
     return number
 
 
-@jit
+@jit(inline=True)
 def _hole(qp: Any, bits: Any) -> Any:
     """Return the next packet that a selective repeat owes, or NONE; moves past those arrived."""
     if qp.recover < 0:
@@ -58,19 +58,21 @@ def _hole(qp: Any, bits: Any) -> Any:
     return np.int64(NONE)
 
 
-@jit
+@jit(inline=True)
 def _may_send(qp: Any, bits: Any) -> Any:
     """Tell whether a queue pair has a packet that it may send: 1, or why not."""
     if qp.mode >= SELECTIVE and _hole(qp, bits) >= 0:
         return 1
     if qp.node < 0:
         return 0
-    if qp.cap_packets > 0 and qp.psn - qp.una >= qp.cap_packets:
+    if qp.cap_packets > 0 and (
+        qp.psn - qp.una - qp.sacks >= qp.cap_packets or qp.psn - qp.una >= qp.window
+    ):
         return -1
     return 1
 
 
-@jit
+@jit(inline=True)
 def start_rto(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, pair: Any) -> None:
     """Let the retransmission timer run anew; one event at most is on its way."""
     run = runs[0]
@@ -87,7 +89,7 @@ def start_rto(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, pair: Any) -> 
         push(runs, ev, wheel, far, qp.rto_at, key, 0)
 
 
-@jit
+@jit(inline=True)
 def emit(
     runs: Any, ev: Any, wheel: Any, far: Any, packets: Any, qps: Any, rates: Any, nodes: Any,
     bits: Any, pair: Any,
@@ -164,7 +166,7 @@ def emit(
     return number
 
 
-@jit
+@jit(inline=True)
 def wake(ports: Any, egress: Any, qps: Any, classes: Any, pair: Any) -> None:
     """Put a queue pair at the end of its port's ready list."""
     qp = qps[pair]
@@ -179,7 +181,7 @@ def wake(ports: Any, egress: Any, qps: Any, classes: Any, pair: Any) -> None:
     row.ready_tail = pair
 
 
-@jit
+@jit(inline=True)
 def after_emit(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, bits: Any,
     pair: Any, end: Any,
@@ -199,7 +201,7 @@ def after_emit(
         push(runs, ev, wheel, far, qp.free, key, 0)
 
 
-@jit
+@jit(inline=True)
 def resume(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, bits: Any,
     pair: Any,
@@ -215,7 +217,7 @@ def resume(
     return np.int64(NONE)
 
 
-@jit
+@jit(inline=True)
 def post(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, rates: Any,
     nodes: Any, bits: Any, number: Any,

@@ -57,7 +57,7 @@ _KINDS = (1 << KIND_SHIFT) - 1
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
-@jit
+@jit(inline=True)
 def _note(run: Any, trace: Any, packets: Any, qps: Any, time: Any, key: Any, arg: Any) -> None:
     """Add an event to the digest of all, and to the trace while there is room."""
     what = arg
@@ -73,7 +73,7 @@ def _note(run: Any, trace: Any, packets: Any, qps: Any, time: Any, key: Any, arg
     run.digest = mix(run.digest ^ word)
 
 
-@jit
+@jit(inline=True)
 def _begin(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, number: Any) -> None:
     """Schedule what a node whose predecessors have ended does first."""
     node = nodes[number]
@@ -86,7 +86,7 @@ def _begin(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, numbe
     push(runs, ev, wheel, far, at, key, 0)
 
 
-@jit
+@jit(inline=True)
 def _complete(runs: Any, nodes: Any, groups: Any, succ: Any, ready: Any, number: Any) -> None:
     """End a node: count it off its successors and its group."""
     run = runs[0]
@@ -106,7 +106,7 @@ def _complete(runs: Any, nodes: Any, groups: Any, succ: Any, ready: Any, number:
         run.done += 1
 
 
-@jit
+@jit(inline=True)
 def _effective(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, entity: Any, arg: Any
 ) -> Any:
@@ -155,7 +155,7 @@ def _effective(
     return link
 
 
-@jit
+@jit(inline=True)
 def _check(runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any) -> Any:
     """Look for paused queues that have packets and sent none since the last look."""
     run = runs[0]

@@ -362,6 +362,7 @@ QP: Final = np.dtype(
         ("posted", "i4"),  # packets of all messages posted so far
         ("high", "i4"),  # highest packet sent + 1
         ("sacked", "i4"),  # highest selectively acknowledged + 1
+        ("sacks", "i4"),  # packets beyond the oldest that have arrived
         ("scan", "i4"),  # next hole to look at
         ("bits", "i4"),  # first byte of its window of packet states
         ("window", "i4"),  # bytes of it, a power of two

@@ -42,7 +42,7 @@ _UNIT = 2.0**-53
 _EVENTFUL = LAST | CE | ACK_REQUEST | CONTROL
 
 
-@jit
+@jit(inline=True)
 def free_packet(runs: Any, packets: Any, number: Any) -> None:
     """Give a packet's row back."""
     packets[number].next = runs[0].pk_free
@@ -50,7 +50,7 @@ def free_packet(runs: Any, packets: Any, number: Any) -> None:
     runs[0].pk_left += 1
 
 
-@jit
+@jit(inline=True)
 def chance(key: Any, flow: Any, packet: Any) -> Any:
     """Return a packet's draw from [0, 1) of a named stream, whatever was drawn before."""
     kind = np.int64(packet.flag) & CONTROL
@@ -59,7 +59,7 @@ def chance(key: Any, flow: Any, packet: Any) -> Any:
     return np.float64(mix(key ^ mix(word)) >> np.uint64(11)) * _UNIT
 
 
-@jit
+@jit(inline=True)
 def mark(ports: Any, queue: Any, link: Any, flow: Any, packet: Any, behind: Any) -> None:
     """Mark a data packet that leaves ``behind`` bytes in its queue, by the queue's law."""
     if behind > queue.kmax:
@@ -72,7 +72,7 @@ def mark(ports: Any, queue: Any, link: Any, flow: Any, packet: Any, behind: Any)
         queue.marked += 1
 
 
-@jit
+@jit(inline=True)
 def enqueue(ports: Any, egress: Any, packets: Any, link: Any, klass: Any, queue: Any, number: Any) -> None:
     """Append a packet to a queue."""
     row = egress[queue]
@@ -85,7 +85,7 @@ def enqueue(ports: Any, egress: Any, packets: Any, link: Any, klass: Any, queue:
     row.tail = number
 
 
-@jit
+@jit(inline=True)
 def _pick(egress: Any, port: Any, first: Any, ready: Any, strict: Any, classes: Any) -> Any:
     """Return the class whose turn it is among the bits of ``ready``."""
     urgent = ready >> strict
@@ -111,7 +111,7 @@ def _pick(egress: Any, port: Any, first: Any, ready: Any, strict: Any, classes: 
         klass = (klass + 1) % strict
 
 
-@jit
+@jit(inline=True)
 def start(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, packets: Any, qps: Any, rates: Any, nodes: Any, hops: Any, bits: Any, link: Any,

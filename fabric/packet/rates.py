@@ -30,13 +30,13 @@ from railweave.fabric.packet.layout import (
 __all__ = ["congested", "count_bytes", "cut_tick", "gap_ps", "rate_tick", "reset", "tick_alpha"]
 
 
-@jit
+@jit(inline=True)
 def gap_ps(wire: Any, rate: Any) -> Any:
     """Return the time between the starts of two frames at a rate, in ps."""
     return np.int64(np.floor(wire * 8e12 / rate + 0.5))
 
 
-@jit
+@jit(inline=True)
 def _power(base: Any, exponent: Any) -> Any:
     """Return base ** exponent by squaring: the same bits everywhere, unlike a library's pow."""
     out = 1.0
@@ -48,7 +48,7 @@ def _power(base: Any, exponent: Any) -> Any:
     return out
 
 
-@jit
+@jit(inline=True)
 def tick_alpha(run: Any, state: Any, until: Any) -> None:
     """Let every alpha tick up to and including ``until`` pass."""
     ticks = (until - state.alpha_at) // run.alpha_ps
@@ -62,7 +62,7 @@ def tick_alpha(run: Any, state: Any, until: Any) -> None:
     state.alpha *= _power(1.0 - run.g, ticks)
 
 
-@jit
+@jit(inline=True)
 def reset(qp: Any, state: Any) -> None:
     """Forget all congestion: a queue pair that begins, or was idle for long."""
     qp.rate = min(qp.line, qp.cap)
@@ -77,7 +77,7 @@ def reset(qp: Any, state: Any) -> None:
     state.seen_cut = 0
 
 
-@jit
+@jit(inline=True)
 def _set_rate(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, number: Any, rate: Any
 ) -> None:
@@ -94,7 +94,7 @@ def _set_rate(
             push(runs, ev, wheel, far, free, key, 0)
 
 
-@jit
+@jit(inline=True)
 def _cut(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any, keep: Any
 ) -> None:
@@ -116,7 +116,7 @@ def _cut(
         push(runs, ev, wheel, far, state.rate_at, key, 0)
 
 
-@jit
+@jit(inline=True)
 def congested(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any
 ) -> None:
@@ -150,7 +150,7 @@ def congested(
         push(runs, ev, wheel, far, state.grid + ticks * run.decrease_ps, key, 0)
 
 
-@jit
+@jit(inline=True)
 def cut_tick(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any
 ) -> None:
@@ -166,7 +166,7 @@ def cut_tick(
     _cut(runs, ev, wheel, far, qps, rates, number, keep)
 
 
-@jit
+@jit(inline=True)
 def _increase(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any) -> None:
     """Raise the rate by a step: recovery, additive or hyper increase."""
     run = runs[0]
@@ -185,7 +185,7 @@ def _increase(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, nu
     _set_rate(runs, ev, wheel, far, qps, number, (state.target + qp.rate) / 2.0)
 
 
-@jit
+@jit(inline=True)
 def rate_tick(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any
 ) -> None:
@@ -206,7 +206,7 @@ def rate_tick(
     push(runs, ev, wheel, far, state.rate_at, key, 0)
 
 
-@jit
+@jit(inline=True)
 def count_bytes(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any, wire: Any
 ) -> None:

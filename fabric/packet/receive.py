@@ -45,7 +45,7 @@ from railweave.fabric.packet.rates import congested
 __all__ = ["receive", "timeout"]
 
 
-@jit
+@jit(inline=True)
 def _answer(
     runs: Any, ports: Any, egress: Any, packets: Any, qps: Any, pair: Any, wire: Any, flags: Any,
     psn: Any, told: Any,
@@ -72,7 +72,7 @@ def _answer(
     return link
 
 
-@jit
+@jit(inline=True)
 def _ack(
     runs: Any, ports: Any, egress: Any, packets: Any, qps: Any, pair: Any, kind: Any, told: Any
 ) -> Any:
@@ -93,7 +93,7 @@ def _ack(
     )
 
 
-@jit
+@jit(inline=True)
 def _ended(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, node: Any, number: Any) -> None:
     """Let a message end when its host has noticed."""
     node.state = 2
@@ -101,7 +101,7 @@ def _ended(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, node: Any, number
     push(runs, ev, wheel, far, at, (DONE << CLASS_SHIFT) | number, 0)
 
 
-@jit
+@jit(inline=True)
 def _take_data(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, packets: Any, qps: Any,
     nodes: Any, bits: Any, number: Any,
@@ -184,7 +184,7 @@ def _take_data(
     return out
 
 
-@jit
+@jit(inline=True)
 def _acknowledged(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, groups: Any, bits: Any,
     pair: Any, psn: Any,
@@ -196,7 +196,10 @@ def _acknowledged(
         return
     if qp.mode >= SELECTIVE:
         for passed in range(qp.una, psn):
-            bits[qp.bits + (passed & (qp.window - 1))] &= 255 - SACKED
+            slot = qp.bits + (passed & (qp.window - 1))
+            if bits[slot] & SACKED:
+                bits[slot] &= 255 - SACKED
+                qp.sacks -= 1
         if qp.recover >= 0 and psn > qp.recover:
             qp.recover = NONE
     qp.una = psn
@@ -216,7 +219,7 @@ def _acknowledged(
     start_rto(runs, ev, wheel, far, qps, pair)
 
 
-@jit
+@jit(inline=True)
 def _move_to(qp: Any, nodes: Any, psn: Any) -> None:
     """Let the next packet sent be ``psn``."""
     number = qp.una_node
@@ -228,7 +231,7 @@ def _move_to(qp: Any, nodes: Any, psn: Any) -> None:
         qp.left = nodes[number].psn + nodes[number].packets - psn
 
 
-@jit
+@jit(inline=True)
 def _go_back(qp: Any, nodes: Any) -> None:
     """Send everything from the oldest packet on again (its message, in go-back-0)."""
     psn = np.int64(qp.una)
@@ -238,7 +241,7 @@ def _go_back(qp: Any, nodes: Any) -> None:
     _move_to(qp, nodes, psn)
 
 
-@jit
+@jit(inline=True)
 def _take_answer(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, packets: Any, qps: Any,
     rates: Any, nodes: Any, groups: Any, bits: Any, number: Any,
@@ -263,7 +266,10 @@ def _take_answer(
         _go_back(qp, nodes)
     elif back:
         told = np.int64(packet.node)
-        bits[qp.bits + (told & (qp.window - 1))] |= SACKED
+        slot = qp.bits + (told & (qp.window - 1))
+        if told >= qp.una and bits[slot] & SACKED == 0:
+            bits[slot] |= SACKED
+            qp.sacks += 1
         qp.sacked = max(qp.sacked, told + 1)
         if qp.recover < 0:
             qp.recover = qp.high
@@ -271,7 +277,7 @@ def _take_answer(
     return resume(runs, ev, wheel, far, ports, egress, qps, bits, pair)
 
 
-@jit
+@jit(inline=True)
 def receive(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, packets: Any, qps: Any,
     rates: Any, nodes: Any, groups: Any, bits: Any, number: Any,
@@ -291,7 +297,7 @@ def receive(
     )
 
 
-@jit
+@jit(inline=True)
 def timeout(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, nodes: Any,
     bits: Any, pair: Any,

@@ -423,7 +423,7 @@ class PacketState:
         return number
 
     def _set_window(self, qp: Any, links: Sequence[int], back: Sequence[int]) -> None:
-        """Cap what is under way at the bandwidth-delay product of the empty path (IRN)."""
+        """Cap what is under way: the empty path's bandwidth-delay product (IRN), and one frame."""
         fabric, network = self.fabric, self.network
         frame = network.mtu_bytes + int(qp.overhead)
         trip = 0.0
@@ -433,9 +433,9 @@ class PacketState:
                 trip += int(fabric.link_delay_ps[link])
                 trip += (self.into[link] >= 0) * network.switch_latency_ps
         slowest = min(int(fabric.link_rate_bps[link]) for link in links)
-        cap = max(1, int(np.ceil(slowest * trip / 8e12 / frame)))
+        cap = int(np.ceil(slowest * trip / 8e12 / frame)) + 1
         qp.cap_packets = cap
-        qp.window = 1 << (2 * cap - 1).bit_length()
+        qp.window = 1 << (8 * cap - 1).bit_length()  # how far packets may be ahead of a lost one
         qp.bits = self.n_bits
         self.n_bits += int(qp.window)
         self.bits = grown(self.bits, self.n_bits)
