@@ -26,6 +26,7 @@ from railweave.result import (
     version,
 )
 from railweave.scenario import Scenario, load_scenario, scenario_sha256
+from railweave.topologies.checks import protocol_findings
 from railweave.workloads.workload import Findings, WorkloadContext, locating, relocated
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun
             f"the {engine.name} engine lets no flow slow another: "
             "flow times are lower bounds, not an emulation"
         )
+    for found in protocol_findings(fabric):
+        findings.warn(found.message)
     several = len(scenario.workloads) > 1
     ends = {}
     for workload in scenario.workloads:

@@ -251,6 +251,22 @@ def test_topo_check_exits_1_on_an_error(call, tmp_path):
     assert call("topo", "check", "superpod-h100-1su")[0] == 0
 
 
+def test_run_warns_of_links_that_a_device_does_not_speak(call, tmp_path):
+    (tmp_path / "mixed.yaml").write_text(ROCE_ON_INFINIBAND)
+    (tmp_path / "run.yaml").write_text(
+        "schema: 1\nseed: 1\nengine: fluid\ntopology: ./mixed.yaml\n"
+        "workload: {kind: collective, op: all_reduce, sizes: [1MiB]}\n"
+    )
+    code, out, _ = call("run", "run.yaml", "-o", "out", "--json")
+    assert code == 0
+    warned = [text for text in json.loads(out)["warnings"] if "quantum-2" in text]
+    _, checked, _ = call("topo", "check", "mixed.yaml", "--json")
+    assert warned == [
+        found["message"] for found in json.loads(checked)["findings"] if found["rule"] == "protocol"
+    ]
+    assert warned[0].startswith("48 links are roce-lossless, but quantum-2 speaks infiniband only")
+
+
 def test_files_are_never_overwritten_without_force(call, tmp_path):
     for words in (
         ("topo", "draw", "h100-rail-8"),

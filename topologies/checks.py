@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.topologies.spec import TopologySpec
 
-__all__ = ["Finding", "check", "pieces", "unreachable_pairs"]
+__all__ = ["Finding", "check", "pieces", "protocol_findings", "unreachable_pairs"]
 
 Level = Literal["error", "warning", "info"]
 _NETWORK_TIERS: Final = ("leaf", "spine")
@@ -57,7 +57,7 @@ def check(fabric: Fabric, spec: TopologySpec | None = None) -> list[Finding]:
         *_reachability(fabric),
         *_ports(fabric),
         *_budgets(fabric),
-        *_protocols(fabric),
+        *protocol_findings(fabric),
         *_oversubscription(fabric),
         *_unused(fabric),
     ]
@@ -114,7 +114,7 @@ def _budgets(fabric: Fabric) -> Iterator[Finding]:
         yield Finding(level="error", rule="port-budget", message=f"{switch} {lacking}")
 
 
-def _protocols(fabric: Fabric) -> Iterator[Finding]:
+def protocol_findings(fabric: Fabric) -> Iterator[Finding]:
     """Say which devices end links of a protocol that they do not speak, once per device model."""
     number: dict[str, int] = {}
     named = np.array([number.setdefault(name, len(number)) for name in fabric.model])
