@@ -15,6 +15,7 @@ from railweave.fabric.devices import switch_model
 from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fields import fault
 from railweave.topologies.clos import ClosPlan, Tier
+from railweave.topologies.layout import Layout
 from railweave.topologies.leaf_spine import TorLeaf, fill_leaves
 from railweave.topologies.roster import roster_of
 from railweave.topologies.spec import (
@@ -26,7 +27,7 @@ from railweave.topologies.spec import (
     one_or_list,
     topology,
 )
-from railweave.topologies.tiered import Layout, Tiers, build_tiered, tiers_of
+from railweave.topologies.tiered import Tiers, build_tiered, tiers_of
 
 if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric

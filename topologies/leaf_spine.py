@@ -11,6 +11,7 @@ from pydantic import Field
 from railweave.fabric.devices import switch_model
 from railweave.topologies.budgets import check_budget, shortage
 from railweave.topologies.clos import uplinks
+from railweave.topologies.layout import Layout
 from railweave.topologies.roster import roster_of
 from railweave.topologies.spec import (
     Count,
@@ -21,7 +22,7 @@ from railweave.topologies.spec import (
     UpperSpec,
     topology,
 )
-from railweave.topologies.tiered import Layout, build_tiered, tiers_of
+from railweave.topologies.tiered import build_tiered, tiers_of
 
 if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
