@@ -60,7 +60,7 @@ def _pop_list(run: Any, timers: Any) -> Any:
     timers[at].head = head
 
 
-@jit
+@jit(inline=True)
 def take_event(run: Any, events: Any, code: Any) -> Any:
     """Return a new event; `advance` has seen to it that there is one."""
     event = run.event_free
@@ -75,7 +75,7 @@ def take_event(run: Any, events: Any, code: Any) -> Any:
     return event
 
 
-@jit
+@jit(inline=True)
 def give_event(run: Any, events: Any, event: Any) -> Any:
     """Free an event; return the one after it in its list."""
     after = np.int64(events[event].next)
@@ -85,7 +85,7 @@ def give_event(run: Any, events: Any, event: Any) -> Any:
     return after
 
 
-@jit
+@jit(inline=True)
 def start_timer(run: Any, events: Any, timers: Any, opened: Any, time: Any, code: Any) -> Any:
     """Schedule ``code`` (node * 2, + 1 for its completion) at ``time``.
 
@@ -105,7 +105,7 @@ def start_timer(run: Any, events: Any, timers: Any, opened: Any, time: Any, code
     place.tail = event
 
 
-@jit
+@jit(inline=True)
 def take_list(run: Any, timers: Any, opened: Any) -> Any:
     """Return the first event of a list of this instant, or NO_EVENT."""
     place = opened[(run.now ^ run.now >> 7) & (OPEN - 1)]
@@ -129,7 +129,7 @@ def start_nodes(
         start_timer(run, events, timers, opened, time + delays[node], node * 2)
 
 
-@jit
+@jit(inline=True)
 def sift(ends: Any, where: Any, n: Any, at: Any) -> None:
     """Restore the finish heap of ``n`` ends around place ``at``; equal times keep any order.
 
@@ -162,7 +162,7 @@ def sift(ends: Any, where: Any, n: Any, at: Any) -> None:
     where[slot] = at
 
 
-@jit
+@jit(inline=True)
 def push_finish(run: Any, ends: Any, where: Any, slot: Any, time: Any) -> None:
     """Add a slot to the finish heap."""
     n = run.active
@@ -172,7 +172,7 @@ def push_finish(run: Any, ends: Any, where: Any, slot: Any, time: Any) -> None:
     sift(ends, where, n + 1, n)
 
 
-@jit
+@jit(inline=True)
 def drop_finish(run: Any, ends: Any, where: Any, slot: Any) -> None:
     """Take a slot out of the finish heap."""
     run.active -= 1
@@ -184,7 +184,7 @@ def drop_finish(run: Any, ends: Any, where: Any, slot: Any) -> None:
         sift(ends, where, n, at)
 
 
-@jit
+@jit(inline=True)
 def sort(values: Any, n: Any) -> None:
     """Sort ``values[:n]``, which often is nearly sorted, one way or the other, already."""
     falls = 0

@@ -34,7 +34,7 @@ def write_nodes(
         node.loop = -1
 
 
-@jit
+@jit(inline=True)
 def tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     """Latency after the last bit left the narrowest link."""
     if path < 0:
@@ -45,7 +45,7 @@ def tail_ps(paths: Any, path: Any, wire: Any) -> Any:
     return paths[path].latency + np.int64(np.rint(first * paths[path].per_byte))
 
 
-@jit
+@jit(inline=True)
 def message_bytes(nodes: Any, loops: Any, number: Any) -> Any:
     """Wire bytes of the message that a node sends now or next."""
     wire = nodes[number].wire
@@ -56,7 +56,7 @@ def message_bytes(nodes: Any, loops: Any, number: Any) -> Any:
     return wire
 
 
-@jit
+@jit(inline=True)
 def start_node(
     run: Any, nodes: Any, events: Any, timers: Any, opened: Any, order: Any, number: Any
 ) -> Any:
@@ -68,7 +68,7 @@ def start_node(
         start_timer(run, events, timers, opened, run.now, number * 2 + 1)
 
 
-@jit
+@jit(inline=True)
 def complete_node(
     run: Any,
     nodes: Any,
@@ -121,7 +121,7 @@ def complete_node(
                 start_node(run, nodes, events, timers, opened, order, after)
 
 
-@jit
+@jit(inline=True)
 def next_in_lane(run: Any, events: Any, lanes: Any, order: Any, path: Any) -> None:
     """Let the next message of a path arrive, now that the one before has left."""
     lane = lanes[path]

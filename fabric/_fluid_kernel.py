@@ -57,7 +57,7 @@ _FLOWS = 1_000_000
 _PS = 8e12  # picoseconds per second times bits per byte
 
 
-@jit
+@jit(inline=True)
 def leave_links(
     run: Any,
     lists: Any,
@@ -86,7 +86,7 @@ def leave_links(
     run.free += 1
 
 
-@jit
+@jit(inline=True)
 def _leave_path(
     run: Any,
     nodes: Any,
@@ -111,7 +111,7 @@ def _leave_path(
         next_in_lane(run, events, lanes, order, node.path)
 
 
-@jit
+@jit(inline=True)
 def _place(
     run: Any,
     nodes: Any,
@@ -203,7 +203,7 @@ def _place(
     return 0
 
 
-@jit
+@jit(inline=True)
 def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
     """Move the finish times of the flows whose rate changed."""
     for i in range(run.changes):
@@ -229,7 +229,7 @@ def _reschedule(run: Any, ends: Any, where: Any, lists: Any, slots: Any) -> Any:
         sift(ends, where, run.active, at)
 
 
-@jit
+@jit(inline=True)
 def _drain(
     run: Any,
     nodes: Any,

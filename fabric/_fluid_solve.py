@@ -76,7 +76,7 @@ def _pop(links: Any, heap: Any) -> Any:
     links[at].heap_id = ident
 
 
-@jit
+@jit(inline=True)
 def _choose(run: Any, lists: Any, slots: Any, slot: Any, round_: Any, n_chosen: Any) -> Any:
     """Add a flow to the set being solved for; keep the rate it had before this instant."""
     flow = slots[slot]
@@ -259,7 +259,7 @@ def _check(
     return n_chosen
 
 
-@jit
+@jit(inline=True)
 def touch_link(run: Any, lists: Any, links: Any, number: Any) -> Any:
     """Note that the next solve must look at a link."""
     if links[number].touched != run.instant:
@@ -277,7 +277,7 @@ def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
         run.narrowed = 1
 
 
-@jit
+@jit(inline=True)
 def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     """Give a flow that shares no link its rate; return whether it is such a flow."""
     flow = slots[slot]
@@ -298,7 +298,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     return True
 
 
-@jit
+@jit(inline=True)
 def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) -> Any:
     """Solve for the arrived flows and the touched links.
 
