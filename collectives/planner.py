@@ -148,7 +148,7 @@ def plan(
     Examples
     --------
     >>> ring = plan("all_reduce", ranks=4, size_bytes=4096)
-    >>> ring.algorithm, len(ring), ring.bytes_sent_per_rank().tolist()
+    >>> ring.algorithm, ring.n_runs, ring.bytes_sent_per_rank().tolist()
     ('ring', 24, [6144, 6144, 6144, 6144])
     """
     _whole_number(size_bytes, field="size_bytes", least=0)

@@ -58,7 +58,7 @@ def two_trees(ranks: int) -> NDArray[np.int32]:
     Examples
     --------
     >>> two_trees(6).tolist()
-    [[-1, 2, 4, 2, 0, 4], [-1, 0, 3, 5, 3, 1]]
+    [[-1, 2, 4, 2, 0, 4], [-1, 5, 3, 5, 3, 0]]
     """
     place = np.arange(1, ranks, dtype=np.int32)
     bit = place & -place

@@ -12,6 +12,7 @@ from railweave.collectives import algorithms, canonical_op, closed_form_ps, plan
 from railweave.collectives.algorithm import algorithm
 from railweave.collectives.structure import Structure, StructureBuilder, StructureCache
 from railweave.fabric.errors import InputError, RailweaveError
+from railweave.fabric.loops import expand
 
 SHARED = ("kind", "src", "dst", "n_deps", "succ_ptr", "succ", "chunk", "phase", "combine")
 
@@ -35,6 +36,8 @@ SHARED = ("kind", "src", "dst", "n_deps", "succ_ptr", "succ", "chunk", "phase", 
         ("sendrecv", "send"),
         ("send", "send"),
         ("recv", "recv"),
+        ("gather", "gather"),
+        ("scatter_perf", "scatter"),
         ("barrier", "barrier"),
     ],
 )
@@ -53,10 +56,12 @@ def test_unknown_names_point_to_the_nearest(name: str, nearest: str | None) -> N
 
 
 def test_algorithms_of_each_operation() -> None:
-    assert algorithms("all_reduce") == ("hierarchical", "ring")
-    assert algorithms("all_gather") == algorithms("reduce_scatter") == ("ring",)
-    assert algorithms("alltoall") == ("direct",)
-    assert algorithms("broadcast") == algorithms("reduce") == ("chain",)
+    assert algorithms("all_reduce") == ("halving_doubling", "hierarchical", "ring", "tree")
+    assert algorithms("all_gather") == algorithms("reduce_scatter") == ("hierarchical", "ring")
+    assert algorithms("alltoall") == ("direct", "pxn")
+    assert algorithms("broadcast") == algorithms("reduce") == ("chain", "tree")
+    assert algorithms("gather") == algorithms("scatter") == ("direct",)
+    assert algorithms("barrier") == ("halving_doubling", "ring", "tree")
     assert algorithms("send") == algorithms("recv") == ("pair", "shift")
 
 
@@ -72,8 +77,24 @@ def test_algorithms_of_each_operation() -> None:
         ([0, 0, 1, 1, 2, 2, 3, 3], "hierarchical"),
     ],
 )
-def test_automatic_all_reduce(hosts: list[int] | None, chosen: str) -> None:
-    assert plan("all_reduce", ranks=8, size_bytes=8, hosts=hosts).algorithm == chosen
+def test_automatic_choice_by_hosts(hosts: list[int] | None, chosen: str) -> None:
+    for op in ("all_reduce", "all_gather", "reduce_scatter"):
+        assert plan(op, ranks=8, size_bytes=8, hosts=hosts).algorithm == chosen
+
+
+def test_automatic_choice_otherwise() -> None:
+    chosen = {
+        op: plan(op, ranks=8, size_bytes=8, hosts=[0] * 4 + [1] * 4).algorithm
+        for op in ("barrier", "broadcast", "reduce", "gather", "scatter", "all_to_all")
+    }
+    assert chosen == {
+        "barrier": "tree",
+        "broadcast": "chain",
+        "reduce": "chain",
+        "gather": "direct",
+        "scatter": "direct",
+        "all_to_all": "direct",
+    }
 
 
 def test_automatic_send() -> None:
@@ -95,9 +116,19 @@ def test_automatic_send() -> None:
         ({"step_delay_ps": -5}, "step_delay_ps: -5 is not possible", None),
         ({"hosts": [0, 0]}, "hosts: 2 hosts are given for 4 ranks", None),
         ({"algorithm": "rign"}, "algorithm: 'rign' is not a known all_reduce algorithm", "ring"),
-        ({"chunks": 4}, "chunks: all_reduce by ring has no option 'chunks'", None),
+        ({"root": 1}, "root: all_reduce by ring has no option 'root'; expected channels", None),
+        ({"channels": 0}, "channels: 0 is not possible; expected a whole number, 1 or more", None),
+        ({"slots": 0}, "slots: 0 is not possible; expected a whole number, 1 or more", None),
+        ({"chunks": 2, "chunk_bytes": 2}, "chunks: both are given; expected either", None),
+        (
+            {"algorithm": "hierarchical", "slots": 4},
+            "slots: all_reduce by hierarchical has no option 'slots'; expected no option",
+            None,
+        ),
+        ({"op": "gather", "chunk_bytes": 4}, "has no option 'chunk_bytes'; expected root", None),
+        ({"op": "scatter", "root": 9}, "root: 9 is not a rank; expected 0 to 3", None),
         ({"op": "broadcast", "chunk": 4}, "has no option 'chunk'", "chunks"),
-        ({"op": "broadcast", "chunks": 0}, "chunks: 0 is not a number of chunks", None),
+        ({"op": "broadcast", "chunks": 0}, "chunks: 0 is not possible; expected a whole", None),
         ({"op": "broadcast", "root": 4}, "root: 4 is not a rank; expected 0 to 3", None),
         ({"op": "broadcast", "root": [1]}, r"root: \[1\] is not possible", None),
         (
@@ -121,7 +152,7 @@ def test_schedules_of_one_shape_share_their_arrays() -> None:
     other = plan("allreduce", ranks=8, size_bytes=804, hosts=[5] * 8, step_delay_ps=3)
     assert all(getattr(one, name) is getattr(other, name) for name in SHARED)
     assert set(one.size_bytes.tolist()) == {100}
-    assert set(other.size_bytes.tolist()) == {100, 101}
+    assert set(expand(other).size_bytes.tolist()) == {100, 101}
     assert set(one.delay_ps.tolist()) == {0}
     assert set(other.delay_ps.tolist()) == {3}
 

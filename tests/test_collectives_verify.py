@@ -22,8 +22,12 @@ def plan(*args: Any, **options: Any) -> Schedule:
     return expand(planned(*args, **options))
 
 
-RANKS = [*range(1, 18), 32, 64]
+RANKS = [*range(1, 18), 24, 32, 64, 72]
 SHARES = [(8, 8), (8, 6), (6, 8), (3, 5, 4), (8,), (1,), (1, 1, 1), (1, 3), (2, 1, 2), (4,) * 4]
+HOSTS = [
+    *([h for h, share in enumerate(shares) for _ in range(share)] for shares in SHARES),
+    [4, 9, 4, 9, 9, 4, 7, 7, 4],
+]
 EVERY = [(op, name) for op in OPERATIONS for name in algorithms(op)]
 
 
@@ -62,33 +66,82 @@ def test_schedule_computes_its_operation(op: str, name: str, ranks: int) -> None
     assert (len(schedule) == 0) == (ranks == 1)
 
 
-@pytest.mark.parametrize("shares", SHARES)
-def test_hierarchical_with_equal_and_unequal_hosts(shares: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("op", "name"), [pair for pair in EVERY if pair[1] != "pair"])
+@pytest.mark.parametrize("hosts", HOSTS, ids=str)
+def test_hosts_equal_unequal_and_interleaved(op: str, name: str, hosts: list[int]) -> None:
     size = 100_003
-    schedule = plan(
-        "all_reduce",
-        ranks=sum(shares),
-        size_bytes=size,
-        algorithm="hierarchical",
-        hosts=hosts_of(shares),
-    )
+    schedule = plan(op, ranks=len(hosts), size_bytes=size, algorithm=name, hosts=hosts)
     verify(schedule, size_bytes=size)
 
 
-def test_hierarchical_with_interleaved_hosts() -> None:
-    hosts = [4, 9, 4, 9, 9, 4, 7, 7, 4]
-    schedule = plan("all_reduce", ranks=9, size_bytes=900, algorithm="hierarchical", hosts=hosts)
-    verify(schedule, size_bytes=900)
+OPTIONS = [
+    {"channels": 3},
+    {"chunks": 4, "slots": 2},
+    {"chunks": 5, "slots": 1, "channels": 2},
+    {"chunk_bytes": 300, "channels": 8},
+]
+PIPELINED = [
+    ("all_reduce", "ring"), ("all_gather", "ring"), ("reduce_scatter", "ring"),
+    ("broadcast", "chain"), ("reduce", "chain"),
+    ("all_reduce", "tree"), ("broadcast", "tree"), ("reduce", "tree"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "name"), PIPELINED)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("hosts", [[0] * 5, hosts_of((3, 5, 4)), hosts_of((4,) * 3), [2, 0, 2, 0]])
+def test_channels_chunks_and_slots(
+    op: str, name: str, options: dict[str, int], hosts: list[int]
+) -> None:
+    size, ranks = 10_007, len(hosts)
+    root = {"root": ranks - 2} if op in ("broadcast", "reduce") else {}
+    schedule = plan(
+        op, ranks=ranks, size_bytes=size, algorithm=name, hosts=hosts, **options, **root
+    )
+    verify(schedule, size_bytes=size, root=ranks - 2)
+    channels = {0} if schedule.channel is None else set(schedule.channel.tolist())
+    assert len(channels) == options.get("channels", 1) * (2 if name == "tree" else 1)
+
+
+@pytest.mark.parametrize(("op", "name"), PIPELINED)
+def test_slots_bound_what_is_under_way(op: str, name: str) -> None:
+    schedule = plan(op, ranks=6, size_bytes=6000, algorithm=name, chunks=7, slots=3)
+    before, after = edges(schedule)
+    waits = set(zip(before.tolist(), after.tolist(), strict=True))
+    channel = np.zeros(len(schedule), int) if schedule.channel is None else schedule.channel
+    combine = schedule.combine
+    assert combine is not None
+    lanes: dict[tuple[int, ...], list[int]] = {}
+    for node in range(len(schedule)):
+        key = (schedule.src[node], schedule.dst[node], channel[node])
+        if name == "tree":
+            key = (*key, combine[node])  # up and down are connections of their own in NCCL too
+        lanes.setdefault(key, []).append(node)
+    for lane in lanes.values():
+        assert len(lane) >= 7
+        assert all(pair in waits for pair in zip(lane, lane[3:], strict=False))
 
 
 @pytest.mark.parametrize("op", ["broadcast", "reduce"])
+@pytest.mark.parametrize("name", ["chain", "tree"])
 @pytest.mark.parametrize("root", [0, 2, 4])
 @pytest.mark.parametrize("chunks", [1, 3, 8])
-def test_rooted_operations(op: str, root: int, chunks: int) -> None:
-    schedule = plan(op, ranks=5, size_bytes=1000, root=root, chunks=chunks)
+def test_rooted_operations(op: str, name: str, root: int, chunks: int) -> None:
+    schedule = plan(op, ranks=5, size_bytes=1000, algorithm=name, root=root, chunks=chunks)
     verify(schedule, size_bytes=1000, root=root)
     with pytest.raises(CheckError):
         verify(schedule, size_bytes=1000, root=root - 1 if root else 1)
+
+
+@pytest.mark.parametrize("op", ["gather", "scatter"])
+@pytest.mark.parametrize("root", [0, 2, 4])
+def test_gather_and_scatter_have_the_root_asked_for(op: str, root: int) -> None:
+    schedule = plan(op, ranks=5, size_bytes=1003, root=root)
+    verify(schedule, size_bytes=1003, root=root)
+    with pytest.raises(CheckError):
+        verify(schedule, size_bytes=1003, root=(root + 1) % 5)
+    with pytest.raises(CheckError, match="do not make up 1300 bytes"):
+        verify(schedule, size_bytes=1300, root=root)
 
 
 def test_a_pair_is_the_pair_asked_for() -> None:
@@ -109,10 +162,20 @@ SMALL = [
     ("all_reduce", {"ranks": 7, "hosts": [0, 0, 1, 1, 2, 2, 2], "algorithm": "hierarchical"}),
     ("broadcast", {"ranks": 4, "chunks": 1}),
     ("reduce", {"ranks": 4, "chunks": 1}),
+    ("reduce", {"ranks": 6, "chunks": 2, "algorithm": "tree"}),
+    ("all_gather", {"ranks": 6, "hosts": [0, 0, 1, 1, 2, 2], "algorithm": "hierarchical"}),
+    ("reduce_scatter", {"ranks": 6, "hosts": [0, 0, 1, 1, 2, 2], "algorithm": "hierarchical"}),
 ]
 
 
-@pytest.mark.parametrize(("op", "shape"), SMALL)
+# Another rank may feed a leaf as well, so that a wrong source is not always wrong.
+TREES = [
+    ("broadcast", {"ranks": 6, "chunks": 2, "algorithm": "tree"}),
+    ("all_reduce", {"ranks": 6, "chunks": 2, "algorithm": "tree"}),
+]
+
+
+@pytest.mark.parametrize(("op", "shape"), [*SMALL, *TREES])
 def test_no_dependency_can_be_spared(op: str, shape: dict[str, object]) -> None:
     schedule = plan(op, size_bytes=840, **shape)
     count = len(schedule.succ)
