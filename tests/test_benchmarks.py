@@ -13,7 +13,7 @@ import pytest
 import railweave
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
-NAMES = ("measure", "fluid", "startup")
+NAMES = ("measure", "fluid", "startup", "building")
 
 
 @pytest.fixture
@@ -90,3 +90,34 @@ def test_the_start_up_commands_run(modules, tmp_path):
     command = startup.railweave_run(startup.EXAMPLES / "lab-flows.yaml", tmp_path / "run")
     assert len(measure.cpu_of_command(command, repeats=2).seconds) == 2  # twice into one folder
     assert (tmp_path / "run" / "result.json").is_file()
+
+
+def test_the_building_table_has_every_row(modules, capsys, monkeypatch):
+    building = modules["building"]
+    monkeypatch.setattr(building, "LIMITS", {1024: (60.0, 4096)})
+    building.main(sizes=(512, 1024), repeats=1)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    assert "512 GPUs" in lines[3]
+    assert "1,024 GPUs" in lines[5]
+    assert lines[5].endswith(": ok")
+    assert lines[6].endswith("MiB of 4,096: ok")
+    assert lines[7].startswith("growth exponent")
+
+
+def test_routes_of_the_three_tier_fabric(modules):
+    building = modules["building"]
+    topology = building.three_tiers(1024)
+    fabric = railweave.build_topology(railweave.load_topology(topology))
+    tiers = fabric.tier[fabric.switches].tolist()
+    assert [tiers.count(tier) for tier in (1, 2, 3)] == [16, 16, 8]
+    # To the next GPU: 7 of 8 by NVLink, the 8th from rail 7 to rail 0 of the next host, which is
+    # gpu>pcie>nic>leaf>spine>leaf>nic>pcie>gpu in its pod and 2 longer where it enters another.
+    # Into the next pod: gpu>pcie>nic>leaf>spine>core>spine>leaf>nic>pcie>gpu for each GPU.
+    near = 128 * 7 * 2 + 126 * 8 + 2 * 10
+    assert building.build_with_routes(topology) == near + 1024 * 10
+
+
+def test_growth_exponents(modules):
+    sizes = [1000, 4000, 16000]
+    assert modules["building"].exponent(sizes, [n**1.5 for n in sizes]) == pytest.approx(1.5)

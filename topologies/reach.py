@@ -165,7 +165,7 @@ def list_unreachable(fabric: Fabric) -> Iterator[tuple[str, str]]:
 
 def _list(fabric: Fabric, found: _Classes) -> Iterator[tuple[str, str]]:
     names = [fabric.device_names[gpu] for gpu in fabric.gpus.tolist()]
-    some = found.cut[:, np.unique(found.place)].any(axis=1)
+    some: NDArray[np.bool_] = np.asarray(found.cut[:, np.unique(found.place)].any(axis=1))
     for gpu in np.flatnonzero(some[found.place]).tolist():
         for other in found.unreachable(gpu).tolist():
             yield names[gpu], names[other]
@@ -192,7 +192,7 @@ def _nic_reach(fabric: Fabric) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         neighbours.setdefault(a, []).append(b)
     place_of: dict[int, int] = {}
     for a, others in neighbours.items():
-        beside = (a,) if is_nic[others].any() else ()
+        beside = (a,) if any(is_nic[other] for other in others) else ()
         place_of[a] = keys.setdefault((*others, *beside), len(keys))
     dense = np.full(fabric.n_devices, -1, np.int64)
     dense[fabric.switches] = np.arange(len(fabric.switches))
