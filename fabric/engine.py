@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import simpy
 from simpy.core import EmptySchedule
@@ -168,6 +168,18 @@ class Engine(ABC):
     @abstractmethod
     def waiting(self) -> list[str]:
         """Say, a line each, what has started and cannot end (stalled flows and ranks)."""
+
+    def network(self) -> dict[str, Any]:
+        """Return what the network did beside carrying bytes, for ``result.json``."""
+        return {}
+
+    def link_columns(self) -> dict[str, list[int]]:
+        """Return further columns of ``links.csv``: a value for each link."""
+        return {}
+
+    def flow_columns(self) -> dict[str, list[Any]]:
+        """Return further columns of ``flows.csv``: a value for each record."""
+        return {}
 
     @property
     @abstractmethod

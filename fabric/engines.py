@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 from railweave.fabric.analytic import AnalyticEngine
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.fluid import FluidEngine
+from railweave.fabric.packet.engine import PacketEngine
+from railweave.fabric.packet.state import switch_buffers
 
 if TYPE_CHECKING:
     from railweave.fabric.engine import FabricEnvironment
     from railweave.fabric.graph import Fabric
     from railweave.fabric.jobs import JobEngine
     from railweave.fabric.network import NetworkSettings
+    from railweave.fabric.packet.settings import PacketSettings
     from railweave.fabric.routing import Routing
 
 __all__ = ["ENGINES", "make_engine"]
 
-ENGINES = {"analytic": AnalyticEngine, "fluid": FluidEngine}
+ENGINES = {"analytic": AnalyticEngine, "fluid": FluidEngine, "packet": PacketEngine}
 
 
 def make_engine(
@@ -31,17 +34,20 @@ def make_engine(
     qps: int = 1,
     qp_mode: str = "split",
     memo: bool = True,
+    packet: PacketSettings | None = None,
 ) -> JobEngine:
     """Return the engine named ``kind``, attached to ``env``.
 
     Parameters
     ----------
     kind
-        ``analytic`` or ``fluid``.
+        ``analytic``, ``fluid`` or ``packet``.
     qps, qp_mode
         Queue pairs per connection; ``split`` or ``round-robin``.
     memo
         Let the fluid engine remember what an undisturbed collective takes (exact either way).
+    packet
+        Settings of the packet engine; None: its defaults.
 
     Raises
     ------
@@ -52,6 +58,11 @@ def make_engine(
         return AnalyticEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode)
     if kind == "fluid":
         return FluidEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo)
+    if kind == "packet":
+        return PacketEngine(
+            env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, packet=packet,
+            buffers=switch_buffers(fabric),
+        )  # fmt: skip
     raise InputError(
         f"'{kind}' is not an engine of this version",
         expected=" | ".join(ENGINES),

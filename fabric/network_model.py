@@ -1,45 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``network:`` block of topology and scenario files, and what it means to an engine."""
+"""The ``network:`` block of topology and scenario files, and what it means to the engines."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from railweave.fabric.fields import Delay, FileModel, HeaderSize, Size, fault
 from railweave.fabric.network import NetworkSettings
+from railweave.fabric.packet.model import (
+    BufferModel,
+    CcModel,
+    EcnModel,
+    LossModel,
+    PfcModel,
+    TimeOrNone,
+    merged,
+)
+from railweave.fabric.packet.settings import PacketSettings, cc_profile
 
-__all__ = ["PHY_LATENCY_PS", "AckModel", "NetworkModel", "network_settings", "phy_latency_ps"]
+__all__ = ["PACKET_KEYS", "PHY_LATENCY_PS", "AckModel", "NetworkModel", "network_settings", "packet_settings", "phy_latency_ps"]
 
 PHY_LATENCY_PS: Final = 100_000
 """FEC and SerDes of a link at 100G and above; assumed, added to 5 ns per metre."""
 
-_PACKET_KEYS: Final = (
-    *("buffer", "pfc", "ecn", "cc", "recovery", "rto", "loss", "fct_at", "headroom"),
-    *("class", "nic_first"),
-)
-
-
-def _refuse_packet_keys(data: Any) -> Any:
-    for key in data if isinstance(data, dict) else ():
-        if key in _PACKET_KEYS:
-            raise fault("needs engine packet, which this version does not have", key=str(key))
-    return data
+PACKET_KEYS: Final = ("buffer", "pfc", "ecn", "cc", "recovery", "rto", "loss", "fct_at")
+"""Keys that only the packet engine heeds."""
 
 
 class AckModel(FileModel):
-    """How often packets are acknowledged."""
+    """How packets are acknowledged."""
 
     every: int | None = Field(
         None, ge=0, description="One ACK for this many packets; 0: no ACKs (4)"
     )
     size: HeaderSize | None = Field(None, description="Wire bytes of an ACK (86B on IPv4)")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, data: Any) -> Any:
-        return _refuse_packet_keys(data)
+    traffic_class: Literal["control", "data"] | None = Field(
+        None, alias="class", description="They travel in the control priority, or the data's (control)"
+    )
+    nic_first: bool | None = Field(
+        None, description="They overtake data at the sending host's NIC (true)"
+    )
 
 
 class NetworkModel(FileModel):
@@ -64,11 +67,29 @@ class NetworkModel(FileModel):
     frame_overhead: HeaderSize | None = Field(
         None, description="Replaces every frame field, RETH included"
     )
+    fct_at: Literal["receiver", "sender-ack"] | None = Field(
+        None, description="A message ends with its last byte, or its sender's last ACK (receiver)"
+    )
+    buffer: BufferModel | None = None
+    pfc: PfcModel | None = None
+    ecn: EcnModel | None = None
+    cc: CcModel | None = None
+    recovery: Literal["go-back-n", "go-back-0", "selective-repeat", "trim"] | None = Field(
+        None, description="What is done about lost packets (go-back-n); trim: not in this version"
+    )
+    rto: TimeOrNone | None = Field(
+        None, description="Retransmission timeout, or none (500us, assumed)"
+    )
+    loss: LossModel | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, data: Any) -> Any:
-        return _refuse_packet_keys(data)
+    @model_validator(mode="after")
+    def _not_yet(self) -> NetworkModel:
+        if self.recovery == "trim":
+            raise fault(
+                "trimming is not in this version", key="recovery",
+                expected="go-back-n | go-back-0 | selective-repeat",
+            )  # fmt: skip
+        return self
 
 
 def _latest(models: tuple[NetworkModel | None, ...], name: str) -> Any:
@@ -110,3 +131,80 @@ def phy_latency_ps(*models: NetworkModel | None) -> int:
     """Return the PHY constant in ps, from the last block that gives one."""
     given = _latest(models, "phy_latency")
     return PHY_LATENCY_PS if given is None else int(given)
+
+
+def packet_keys(*models: NetworkModel | None) -> list[str]:
+    """Return the keys given that only the packet engine heeds."""
+    return [key for key in PACKET_KEYS if any(getattr(m, key, None) is not None for m in models)]
+
+
+def packet_blocks(*models: NetworkModel | None) -> NetworkModel:
+    """Merge what the packet engine alone heeds, later blocks over earlier, key by key."""
+    given = [model for model in models if model is not None]
+    blocks = {
+        "buffer": BufferModel, "pfc": PfcModel, "ecn": EcnModel, "cc": CcModel, "loss": LossModel,
+        "ack": AckModel,
+    }  # fmt: skip
+    values: dict[str, Any] = {
+        name: merged([getattr(model, name) for model in given], kind)
+        for name, kind in blocks.items()
+    }
+    values |= {name: _latest(models, name) for name in ("fct_at", "recovery", "rto")}
+    return NetworkModel().model_copy(update=values)
+
+
+def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettings:
+    """Merge ``network:`` blocks into the packet engine's settings.
+
+    Examples
+    --------
+    >>> packet_settings(NetworkModel(cc={"kind": "none"}), NetworkModel(rto="1ms")).rto_ps
+    1000000000
+    """
+    all_of = packet_blocks(*models)
+    buffer, pfc, ecn, cc, ack = (
+        getattr(all_of, name) for name in ("buffer", "pfc", "ecn", "cc", "ack")
+    )
+    assert all_of.loss is not None
+    control = None
+    if cc.kind != "none":
+        control = cc_profile(
+            cc.profile or "scaled", g=cc.g, alpha_ps=cc.alpha_period,
+            decrease_ps=cc.decrease_period, rate_ps=cc.rate_timer, byte_counter=cc.byte_counter,
+            fast_recovery=cc.fast_recovery, min_bps=cc.min_rate, clamp=cc.clamp,
+            cnp_ps=cc.cnp_interval,
+        )  # fmt: skip
+        # Given increases hold as they are; a profile's may grow with the line's rate.
+        if cc.rai is not None or cc.rhai is not None:
+            control = replace(
+                control,
+                rai_fixed_bps=cc.rai if cc.rai is not None else control.rai_fixed_bps,
+                rhai_fixed_bps=cc.rhai if cc.rhai is not None else control.rhai_fixed_bps,
+            )
+    given = {
+        "ack_control": None if ack.traffic_class is None else ack.traffic_class == "control",
+        "nic_first": ack.nic_first,
+        "fct_at_sender": None if all_of.fct_at is None else all_of.fct_at == "sender-ack",
+        "pfc": pfc.enabled,
+        "lossless": pfc.lossless,
+        "response_ps": pfc.response,
+        "pfc_expiry": pfc.expiry,
+        "buffer_bytes": buffer.total,
+        "reserve_bytes": buffer.reserve,
+        "alpha": buffer.alpha,
+        "hysteresis_bytes": buffer.hysteresis,
+        "headroom_bytes": None if buffer.headroom in (None, -1) else buffer.headroom,
+        "xoff_bytes": buffer.xoff,
+        "xon_bytes": buffer.xon,
+        "ecn": ecn.enabled,
+        "kmin_bytes": ecn.kmin,
+        "kmax_bytes": ecn.kmax,
+        "pmax": ecn.pmax,
+        "ecn_at_enqueue": None if ecn.at is None else ecn.at == "enqueue",
+        "ack_echo": None if cc.notify is None else cc.notify == "ack-echo",
+        "recovery": all_of.recovery,
+        "rto_ps": None if all_of.rto is None else max(all_of.rto, 0),
+        "loss_rate": all_of.loss.rate,
+    }
+    known = {name: value for name, value in given.items() if value is not None}
+    return PacketSettings(cc=control, seed=seed, **known)

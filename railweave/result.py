@@ -244,6 +244,10 @@ class Result:
         Every flow and every collective, for the run folder.
     links
         What each link carried.
+    network
+        What the network did beside, in totals (the packet engine: pauses, marks, drops).
+    link_columns, flow_columns
+        Further columns of the tables, a value for each link or record.
     error
         Why the run did not complete, or None.
     """
@@ -263,6 +267,9 @@ class Result:
     executed: tuple[CollectiveRecord, ...] = field(repr=False)
     links: LinkTable = field(repr=False)
     requests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    network: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    link_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
+    flow_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
     error: RailweaveError | None = None
 
     @property
@@ -293,7 +300,7 @@ class Result:
             "flows": asdict(self.flows),
             "collectives": [dict(row) for row in self.collectives],
             "serving": dict(self.serving),
-            "network": self.links.to_dict(),
+            "network": {**self.links.to_dict(), **self.network},
             "warnings": list(self.warnings),
             "provenance": asdict(self.provenance),
         }

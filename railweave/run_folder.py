@@ -90,8 +90,9 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _flows_csv(result: Result) -> str:
     names = result.fabric.device_names
     header = ("id", "src", "dst", "size_bytes", "start_ps", "end_ps", "fct_ps", "bound_ps", "tag")
+    more = result.flow_columns
     return _csv(
-        (*header, "wire_bytes"),
+        (*header, "wire_bytes", *more),
         (
             (
                 record.flow.id,
@@ -104,8 +105,9 @@ def _flows_csv(result: Result) -> str:
                 record.bound_ps,
                 record.flow.tag,
                 record.wire_bytes,
+                *(column[i] for column in more.values()),
             )
-            for record in result.records
+            for i, record in enumerate(result.records)
         ),
     )
 
@@ -113,8 +115,9 @@ def _flows_csv(result: Result) -> str:
 def _links_csv(result: Result) -> str:
     table, fabric = result.links, result.fabric
     utilisation = table.utilisation
+    more = result.link_columns
     return _csv(
-        ("link", "src", "dst", "rate_bps", "wire_bytes", "utilisation", "ack_bytes"),
+        ("link", "src", "dst", "rate_bps", "wire_bytes", "utilisation", "ack_bytes", *more),
         (
             (
                 fabric.link_name(link),
@@ -124,6 +127,7 @@ def _links_csv(result: Result) -> str:
                 int(table.wire_bytes[link]),
                 f"{utilisation[link]:.9f}",
                 int(table.ack_bytes[link]),
+                *(column[link] for column in more.values()),
             )
             for link in range(fabric.n_links)
         ),

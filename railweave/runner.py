@@ -133,6 +133,7 @@ def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
         scenario.settings,
         qps=model.routing.qps,
         qp_mode=model.routing.qp_mode,
+        packet=scenario.packet,
     )
     return Stage(fabric=fabric, routing=routing, engine=engine)
 
@@ -164,6 +165,9 @@ def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun
         )
     for found in protocol_findings(fabric):
         findings.warn(found.message)
+    if scenario.unheeded:
+        keys = ", ".join(f"network.{key}" for key in scenario.unheeded)
+        findings.warn(f"only the packet engine heeds {keys}")
     several = len(scenario.workloads) > 1
     ends = {}
     for workload in scenario.workloads:
@@ -382,5 +386,8 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         records=records,
         executed=executed,
         links=table,
+        network=engine.network(),
+        link_columns=engine.link_columns(),
+        flow_columns=engine.flow_columns(),
         error=error,
     )

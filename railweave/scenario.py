@@ -21,7 +21,14 @@ from pydantic import Field
 from railweave.fabric.document import Document, load_yaml
 from railweave.fabric.errors import InputError
 from railweave.fabric.fields import FileModel, Rate, Time
-from railweave.fabric.network_model import NetworkModel, network_settings, phy_latency_ps
+from railweave.fabric.network_model import (
+    NetworkModel,
+    network_settings,
+    packet_blocks,
+    packet_keys,
+    packet_settings,
+    phy_latency_ps,
+)
 from railweave.fabric.units import format_size, format_time
 from railweave.workloads.workload import (
     PlacementModel,
@@ -34,6 +41,7 @@ from railweave.workloads.workload import (
 if TYPE_CHECKING:
     from railweave.fabric.document import Key
     from railweave.fabric.network import NetworkSettings
+    from railweave.fabric.packet.settings import PacketSettings
     from railweave.topologies.spec import TopologySpec
 
 __all__ = [
@@ -51,7 +59,6 @@ ScenarioSource = Path | str | Mapping[str, Any]
 """A scenario file, or the mapping that one would hold."""
 
 SCHEMA: Final = 1
-_LATER_ENGINES: Final = ("packet",)
 _LATER_POLICIES: Final = ("flowlet", "adaptive")
 
 
@@ -90,7 +97,7 @@ class ScenarioModel(FileModel):
     )
     seed: int = Field(1, ge=0, lt=2**63, description="Of every random stream and hash")
     engine: Literal["analytic", "fluid", "packet"] = Field(
-        "fluid", description="packet is not in this version"
+        "fluid", description="analytic: lower bounds; fluid: fair rates; packet: every frame"
     )
     topology: str | dict[str, Any] = Field(
         description="A path relative to this file, the name of a shipped topology, or one inline"
@@ -146,6 +153,18 @@ class Scenario:
         """Network settings: the scenario's over the topology's over the defaults."""
         return network_settings(self.topology.network, self.model.network)
 
+    @property
+    def packet(self) -> PacketSettings:
+        """Settings of the packet engine, merged likewise."""
+        return packet_settings(self.topology.network, self.model.network, seed=self.model.seed)
+
+    @property
+    def unheeded(self) -> list[str]:
+        """Keys of the ``network:`` blocks that only the packet engine heeds, where it is not it."""
+        if self.model.engine == "packet":
+            return []
+        return packet_keys(self.topology.network, self.model.network)
+
     def resolved(self) -> dict[str, Any]:
         """Return the mapping of a scenario file that gives the same run from anywhere."""
         model = self.model
@@ -186,6 +205,10 @@ class Scenario:
         }
         if settings.frame_overhead_bytes is not None:
             network["frame_overhead"] = format_size(settings.frame_overhead_bytes)
+        blocks = packet_blocks(self.topology.network, self.model.network)
+        given = blocks.model_dump(mode="json", by_alias=True, exclude_none=True)
+        network["ack"] = {**given.pop("ack", {}), **ack}
+        network |= {key: value for key, value in given.items() if value != {}}
         return network
 
 
@@ -262,15 +285,17 @@ def _override(document: Document, key: str, value: Any) -> None:
 
 def _refuse_later(document: Document, model: ScenarioModel) -> None:
     """Refuse, each in its own words, what the format has and this version has not."""
-    if model.engine in _LATER_ENGINES:
+    if model.engine == "packet" and model.routing.policy == "spray":
         raise document.error(
-            f"the {model.engine} engine is not in this version",
-            at=("engine",),
-            expected="analytic | fluid",
+            "spraying packets is not in this version",
+            at=("routing", "policy"),
+            expected="ecmp | ecmp-polarised | rail",
         )
     if model.routing.policy in _LATER_POLICIES:
         raise document.error(
-            f"{model.routing.policy} routing needs packets, which the {model.engine} engine "
+            f"{model.routing.policy} routing is not in this version"
+            if model.engine == "packet"
+            else f"{model.routing.policy} routing needs packets, which the {model.engine} engine "
             "does not see",
             at=("routing", "policy"),
             expected="ecmp | ecmp-polarised | rail | spray",

@@ -15,7 +15,12 @@ from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.settings import PacketSettings
 from railweave.fabric.packet.state import PacketState
-from railweave.fabric.packet.telemetry import network_totals
+from railweave.fabric.packet.telemetry import (
+    flow_columns,
+    flow_counts,
+    link_columns,
+    network_totals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +68,8 @@ class PacketEngine(JobEngine):
         self._lanes = np.empty(0, np.int32)  # queue pair of schedules by path, NONE: none yet
         self._jobs: dict[int, Job] = {}  # by group
         self._pairs: dict[int, list[int]] = {}  # queue pairs of flows, by group
-        self.pairs_of_record: dict[int, list[int]] = {}
+        self._counts: dict[int, NDArray[np.int64]] = {}  # of ended flows, by record
+        self._flows: dict[int, list[int]] = {}  # queue pairs of flows under way, by record
         self._unused: deque[int] = deque()  # queue pairs of ended flows
         self._blocks: dict[tuple[int, int], list[int]] = {}  # groups of ended work, by size
         self._closing: list[tuple[int, tuple[int, int]]] = []
@@ -111,7 +117,7 @@ class PacketEngine(JobEngine):
             parts = np.flatnonzero(path >= 0)
             pairs = [self._pair(int(path[i]), job.flow, len(parts)) for i in parts]
             qp[parts] = pairs
-            self.pairs_of_record[job.record] = pairs
+            self._flows[job.record] = pairs
         group = self._write(job, qp)
         self._pairs[group] = pairs
         state.begin(group, job.bound.roots, at_ps=int(self.env.now))
@@ -259,6 +265,8 @@ class PacketEngine(JobEngine):
                 self._pairs[again] = pairs
                 self.state.begin(again, job.bound.roots, at_ps=self.state.now_ps)
                 continue
+            if job.flow is not None:
+                self._counts[job.record] = flow_counts(self, self._flows.pop(job.record))
             self._unused.extend(pairs)
             self._finish(job, end_ps=self.state.now_ps)
 
@@ -287,6 +295,19 @@ class PacketEngine(JobEngine):
     def network(self) -> dict[str, Any]:
         """Return what the network did, in totals: pauses, marks, drops."""
         return network_totals(self)
+
+    def link_columns(self) -> dict[str, list[int]]:
+        """Return pauses, marks, drops and peaks of each link."""
+        return link_columns(self)
+
+    def flow_columns(self) -> dict[str, list[Any]]:
+        """Return marks, notifications and retransmissions of each flow, and its path."""
+        return flow_columns(self)
+
+    def counts_of(self, record: int) -> NDArray[np.int64]:
+        """Return the counters of one flow so far."""
+        done = self._counts.get(record)
+        return flow_counts(self, self._flows[record]) if done is None else done
 
     def waiting(self) -> list[str]:
         """Say what has started and cannot end."""

@@ -130,6 +130,7 @@ def emit(
     if resent or psn < qp.high:
         flags |= RESENT
         qp.resent += wire
+        run.resent += wire
     if not resent:
         qp.psn = psn + 1
         qp.left -= 1

@@ -178,6 +178,8 @@ RUN: Final = np.dtype(
         ("violations", "i8"),
         ("trims", "i8"),
         ("timeouts", "i8"),
+        ("resent", "i8"),
+        ("late", "i8"),
         ("failed_qp", "i8"),
         ("blocked", "i8"),  # queues that are paused now
     ],

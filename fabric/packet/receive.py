@@ -152,6 +152,7 @@ def _take_data(
                 qp.expected += 1
             if qp.expected == before:
                 qp.late += 1
+                run.late += 1
                 answer = KIND_NAK
             elif flags & ACK_REQUEST or qp.expected > before + 1:
                 answer = KIND_ACK
@@ -170,6 +171,7 @@ def _take_data(
         answer = KIND_ACK if flags & ACK_REQUEST else 0
     elif psn > qp.expected:
         qp.late += 1
+        run.late += 1
         if qp.nak == 0:
             qp.nak = 1
             answer = KIND_NAK

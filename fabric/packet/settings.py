@@ -55,6 +55,15 @@ class CcSettings:
     cnp_ps: int
     clamp: bool = False
     scales: bool = False
+    rai_fixed_bps: float | None = None
+    rhai_fixed_bps: float | None = None
+
+    def steps_bps(self, line_bps: float) -> tuple[float, float]:
+        """Return additive and hyper increase on a line."""
+        scale = line_bps / 25e9 if self.scales else 1.0
+        rai = self.rai_bps * scale if self.rai_fixed_bps is None else self.rai_fixed_bps
+        rhai = self.rhai_bps * scale if self.rhai_fixed_bps is None else self.rhai_fixed_bps
+        return rai, rhai
 
 
 _PROFILES: Final = {

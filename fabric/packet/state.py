@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from railweave.fabric.devices import switch_model
 from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind, LinkModel
 from railweave.fabric.hashing import mix
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from railweave.fabric.network import NetworkSettings
     from railweave.fabric.packet.settings import PacketSettings
 
-__all__ = ["PacketState", "stream_key"]
+__all__ = ["PacketState", "stream_key", "switch_buffers"]
 
 _PFC_WIRE: Final = 84  # IEEE 802.1Qbb: 64 bytes, preamble and gap
 _CNP_EXTRA: Final = 12  # 16 reserved bytes instead of an AETH (InfiniBand annex A17)
@@ -52,6 +53,17 @@ _MODES: Final = {
 def stream_key(seed: int, domain: int, number: int) -> int:
     """Return the key of a named random stream: of one domain, and of one element in it."""
     return mix(mix((seed & (2**64 - 1)) ^ mix(domain)) ^ mix(number))
+
+
+def switch_buffers(fabric: Fabric) -> NDArray[np.int64]:
+    """Return the packet buffer of each switch in bytes: its catalogue entry's, or 64 MB (assumed)."""
+    known: dict[str, int] = {}
+    for device in fabric.switches:
+        name = fabric.model[device]
+        if name not in known:
+            given = switch_model(name).buffer_bytes if name else None
+            known[name] = _BUFFER if given is None else given
+    return np.array([known[fabric.model[device]] for device in fabric.switches], np.int64)
 
 
 def grown(array: Any, rows: int) -> Any:
@@ -417,8 +429,8 @@ class PacketState:
         cc = self.settings.cc
         if cc is not None:
             state = self.rates[number]
-            scale = qp.line / 25e9 if cc.scales else 1.0
-            state.floor, state.step, state.leap = cc.min_bps, cc.rai_bps * scale, cc.rhai_bps * scale
+            state.floor = cc.min_bps
+            state.step, state.leap = cc.steps_bps(float(qp.line))
             reset(qp, state)
         return number
 

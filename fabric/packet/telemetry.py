@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from railweave.fabric.packet.engine import PacketEngine
 
-__all__ = ["flow_columns", "link_columns", "network_totals"]
+__all__ = ["flow_columns", "flow_counts", "link_columns", "network_totals"]
 
 
 def _paused_ps(engine: PacketEngine) -> Any:
@@ -44,8 +46,8 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
         },
         "trims": int(run.trims),
         "timeouts": int(run.timeouts),
-        "retransmitted_bytes": int(state.qps.resent[: state.n_qps].sum()),
-        "out_of_sequence": int(state.qps.late[: state.n_qps].sum()),
+        "retransmitted_bytes": int(run.resent),
+        "out_of_sequence": int(run.late),
         "deadlock": [
             {"link": engine.fabric.link_name(link), "priority": priority}
             for link, priority in engine.cycle
@@ -74,7 +76,26 @@ def link_columns(engine: PacketEngine) -> dict[str, list[int]]:
     return {name: [int(value) for value in column] for name, column in data.items()}
 
 
-def flow_columns(engine: PacketEngine) -> dict[str, list[int]]:
+FLOW_COUNTS: Final = (
+    *("ecn_marked", "cnps", "naks", "timeouts", "retransmitted_bytes", "out_of_sequence"),
+)
+"""Counters of ``flows.csv``; marks at the receiver, notifications at the sender."""
+
+
+def flow_counts(engine: PacketEngine, pairs: list[int]) -> NDArray[np.int64]:
+    """Sum the counters of a flow over its queue pairs, int64 (`FLOW_COUNTS`,)."""
+    qps, rates = engine.state.qps[pairs], engine.state.rates[pairs]
+    columns = (qps.marks, rates.cnps, qps.naks, qps.timeouts, qps.resent, qps.late)
+    return np.array([int(column.sum()) for column in columns], np.int64)
+
+
+def flow_columns(engine: PacketEngine) -> dict[str, list[Any]]:
     """Return further columns of ``flows.csv``, a row per flow."""
-    rows: dict[str, list[int]] = {}
-    return rows
+    counts = np.array([engine.counts_of(i) for i in range(len(engine.records()))], np.int64)
+    counts = counts.reshape(-1, len(FLOW_COUNTS))
+    columns: dict[str, list[Any]] = {
+        name: counts[:, i].tolist() for i, name in enumerate(FLOW_COUNTS)
+    }
+    name_of = engine.fabric.link_name
+    columns["path"] = [" ".join(map(name_of, record.path)) for record in engine.records()]
+    return columns

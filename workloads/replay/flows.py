@@ -32,7 +32,9 @@ class FlowModel(FileModel):
     path: tuple[str, ...] | None = Field(
         None, description="Devices from src to dst, instead of the routing policy"
     )
-    ack_path: tuple[str, ...] | None = Field(None, description="Not in this version")
+    ack_path: tuple[str, ...] | None = Field(
+        None, description="Devices from dst to src that its acknowledgements pass (packet engine)"
+    )
     priority: int | None = Field(None, ge=0, le=7, description="Traffic class 0 to 7")
     tag: str = Field("", alias="class", description="A word for accounting")
     qps: int | None = Field(
@@ -89,7 +91,8 @@ class _Replay:
         for model, flow_id, flow in zip(self._workload.flows, self._ids, self._flows, strict=True):
             env.process(self._run(model, flow_id, flow))
         context.findings.waiting.append(self._waiting)
-        if any(model.priority is not None for model in self._workload.flows):
+        packets = context.engine.capabilities.packets
+        if not packets and any(model.priority is not None for model in self._workload.flows):
             context.findings.warn(
                 f"the {context.engine.name} engine has no traffic classes: "
                 "the priority of flows changes nothing"
@@ -144,13 +147,17 @@ class _Replay:
                 at=("flows", i, "dst"),
                 expected="another endpoint",
             )
+        path = ack_path = None
         if model.ack_path is not None:
-            raise context.error(
-                "pinned paths of acknowledgements are not in this version",
-                at=("flows", i, "ack_path"),
-                expected="no ack_path: they return on the cables of the data",
-            )
-        path = None
+            if not context.engine.capabilities.packets:
+                raise context.error(
+                    f"the {context.engine.name} engine sends acknowledgements back on the cables "
+                    "of the data",
+                    at=("flows", i, "ack_path"),
+                    expected="no ack_path, or engine: packet",
+                )
+            with context.at("flows", i, "ack_path"):
+                ack_path = pinned_path(fabric, model.ack_path, src=dst, dst=src)
         if model.path is not None:
             with context.at("flows", i, "path"):
                 path = pinned_path(fabric, model.path, src=src, dst=dst)
@@ -164,6 +171,8 @@ class _Replay:
             qps=model.qps,
             path=path,
             tag=model.tag,
+            priority=model.priority,
+            ack_path=ack_path,
         )
 
     def _check_reachable(self) -> None:
