@@ -245,7 +245,12 @@ def test_hosts_without_groups_collapse_by_their_leaf():
     assert [tiers.nodes[n].column for n in tiers.levels[1]] == [0, 1, 2]
     assert [tiers.nodes[n].column for n in tiers.levels[2]] == [-1]
     opened = arrange(unnamed(), expand=("sw1",))
-    assert [node.name for node in opened.nodes if node.level == 0] == ["sw0", "h2", "h3", "sw2"]
+    assert [node.name for node in opened.nodes if node.level == 0] == [
+        "hosts of sw0",
+        "h2",
+        "h3",
+        "hosts of sw2",
+    ]
 
 
 def test_load_of_a_bundle_is_its_hottest_link_and_its_mean():
@@ -255,9 +260,10 @@ def test_load_of_a_bundle_is_its_hottest_link_and_its_mean():
     load[name["h2/nic0:0>sw1:1"]] = 0.8
     load[name["sw1:2>h3/nic0:0"]] = 0.2
     scene = compose(fabric, LinkLoads("r", load, (load * 1e6).astype(np.int64)), expand=("none",))
-    outer, inner = scene.cables[-3:-1] if not scene.cables[-1].tip else scene.cables[-2:]
+    outer, inner = scene.cables[-3:-1]  # the last is the sample in the legend
     assert outer.tip == (
-        "sw1 \N{EN DASH} sw1: 2 cables of 400 Gbps; busiest h2/nic0:0>sw1:1 80.00 %, mean 25.00 %"
+        "hosts of sw1 \N{EN DASH} sw1: 2 cables of 400 Gbps; "
+        "busiest h2/nic0:0>sw1:1 80.00 %, mean 25.00 %"
     )
     assert (outer.colour, inner.colour) == (ramp(0.8), ramp(0.25))
     assert inner.width < outer.width / 2
@@ -323,6 +329,16 @@ def test_dot_is_collapsed_too():
     assert len(edges) == 3 * 16
     assert '"group 3" -- "leaf3.r0\N{EN DASH}leaf3.r7"' in text
     assert "256 cables of 400 Gbps" in text
+    captions = [line for line in text.splitlines() if "shape=plaintext" in line]
+    assert sum("= 102.4 Tbps" in line for line in captions) == 3
+    labels = [line for line in text.splitlines() if "label=" in line and "tooltip=" in line]
+    assert sum("8\\nleaves" in line or "8 leaves" in line for line in labels) == 16
+
+
+def test_boxes_of_one_name_stay_two_in_dot():
+    text = to_dot(unnamed(), expand=("none",))
+    assert sum(" -- " in line for line in text.splitlines()) == 6
+    assert '"hosts of sw0" -- sw0' in text
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")

@@ -97,7 +97,7 @@ def _folded(columns: Sequence[Column]) -> Column:
     label, title = first.label, first.title
     if len(columns) > 1:
         label = f"{first.label}\N{EN DASH}{last.label}"
-        title = f"groups {label}" if first.groups else label
+        title = f"groups {label}" if first.groups else f"hosts of {label}"
     return Column(
         label=label,
         title=title,
@@ -137,7 +137,9 @@ def _by_leaf(fabric: Fabric) -> list[Column]:
         name = fabric.device_names[min(peers)] if peers else fabric.host_names[hosts[0]]
         label = name if name not in taken else fabric.host_names[hosts[0]]
         taken.add(label)
-        columns.append(Column(label=label, title=label, hosts=tuple(hosts), groups=()))
+        columns.append(
+            Column(label=label, title=f"hosts of {label}", hosts=tuple(hosts), groups=())
+        )
     return columns
 
 

@@ -8,17 +8,20 @@ minutes beyond about a thousand nodes. In DOT every edge runs from a lower tier 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from railweave.fabric.errors import InputError, MissingToolError, RailweaveError, nearest_name
 from railweave.tools.box_text import box_text
+from railweave.tools.captions import add_captions
 from railweave.tools.draw_cables import describe
 from railweave.tools.drawing import compose
 from railweave.tools.layout import lay_out
 from railweave.tools.palette import DOWN, MUTED, SWITCH, line_colour, rail_colour, ramp
 from railweave.tools.render_svg import to_svg
+from railweave.tools.scene import Scene, text_width
 from railweave.tools.tiers import arrange
 from railweave.tools.words import plural
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.scene import Label
     from railweave.tools.tiers import Bundle
 
 __all__ = ["FORMATS", "draw", "picture_format", "to_dot"]
@@ -37,6 +41,11 @@ __all__ = ["FORMATS", "draw", "picture_format", "to_dot"]
 FORMATS: Final = ("svg", "dot", "png", "pdf")
 _POINTS: Final = 0.75  # of a 1/96 inch pixel
 _HEIGHT: Final = 28.0  # pixels: of a box that holds a line of text
+_LINE: Final = 14.0  # pixels: of a line of text
+_GLYPH: Final = 6.6  # pixels: width of a letter
+_GROW_MAX: Final = 4.0
+_COUNTED: Final = 64  # bundles up to which each line says how many cables it is
+_COUNTED_GATHERED: Final = 24  # the same where boxes stand for groups
 _INSTALL: Final = "apt-get install graphviz"
 
 
@@ -97,7 +106,7 @@ def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
     import graphviz
 
     try:
-        return cast("bytes", graph.pipe(format=form, engine="neato", neato_no_op=2))
+        return cast("bytes", graph.pipe(format=form, engine="neato", neato_no_op=2, quiet=True))
     except graphviz.ExecutableNotFound:
         raise MissingToolError(
             f"drawing {form} needs Graphviz, which is not installed; install it with: {_INSTALL}"
@@ -110,8 +119,8 @@ def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
 def _graph(fabric: Fabric, loads: LinkLoads | None, expand: Sequence[str] | None) -> graphviz.Graph:
     import graphviz
 
-    tiers = arrange(fabric, expand=expand)
-    layout = lay_out(tiers)
+    sheet = _Sheet.of(lay_out(arrange(fabric, expand=expand)))
+    tiers = sheet.layout.tiers
     title = f"{fabric.name}: {plural(len(fabric.gpus), 'GPU')}"
     if loads is not None:
         title += f", link load of run {loads.run}"
@@ -122,7 +131,7 @@ def _graph(fabric: Fabric, loads: LinkLoads | None, expand: Sequence[str] | None
             "label": graphviz.escape(title),
             "labelloc": "t",
             "fontname": "Helvetica",
-            "fontsize": "16",
+            "fontsize": f"{16 * sheet.grow:.1f}",
             "splines": "line",
             "outputorder": "edgesfirst",
         },
@@ -136,43 +145,102 @@ def _graph(fabric: Fabric, loads: LinkLoads | None, expand: Sequence[str] | None
         },
         edge_attr={"color": SWITCH, "fontname": "Helvetica", "fontsize": "8", "fontcolor": MUTED},
     )
-    _add_nodes(graph, layout)
+    _add_nodes(graph, sheet)
+    _add_captions(graph, sheet)
     for bundle in sorted(tiers.bundles, key=lambda b: (_load(b, loads), b.lower, b.upper)):
-        _add_edge(graph, layout, bundle, loads)
+        _add_edge(graph, sheet.layout, bundle, loads)
     return graph
 
 
-def _add_nodes(graph: graphviz.Graph, layout: Layout) -> None:
-    tiers = layout.tiers
+@dataclass(frozen=True)
+class _Sheet:
+    """A layout on Graphviz's sheet, ``grow`` times as large so that narrow boxes hold their words.
+
+    Graphviz cannot turn text upright, and a PNG has no tooltips.
+    """
+
+    layout: Layout
+    grow: float
+
+    @classmethod
+    def of(cls, layout: Layout) -> _Sheet:
+        """Choose how large the sheet of a layout is."""
+        tiers = layout.tiers
+        needed = [
+            _text_pixels(_words(box_text(tiers, number))) / layout.places[number].width
+            for number, node in enumerate(tiers.nodes)
+            if node.collapsed
+        ]
+        return cls(layout, min(_GROW_MAX, max(1.0, *needed, 1.0)))
+
+    def inches(self, pixels: float) -> str:
+        """Return a length in inches."""
+        return f"{pixels * self.grow / 96:.3f}"
+
+    def at(self, x: float, y: float) -> str:
+        """Return a position in points with the origin at the bottom, as Graphviz counts."""
+        points = _POINTS * self.grow
+        return f"{x * points:.2f},{(self.layout.height - y) * points:.2f}!"
+
+
+def _add_nodes(graph: graphviz.Graph, sheet: _Sheet) -> None:
+    layout, tiers = sheet.layout, sheet.layout.tiers
     for level, numbers in tiers.levels.items():
         with graph.subgraph(name=tiers.level_name(level), graph_attr={"rank": "same"}) as part:
             for number in numbers:
                 node, place = tiers.nodes[number], layout.places[number]
-                height, middle = _HEIGHT, layout.host_y + _HEIGHT / 2
+                lines = box_text(tiers, number)
+                if node.collapsed and not level:
+                    lines = [tiers.columns[node.column].title, *lines]
+                shown = _fitted(lines, place.width * sheet.grow)
+                height = max(_HEIGHT, 12 + _LINE * len(shown)) / sheet.grow
+                middle = layout.host_y + height / 2
                 if level:
                     middle = layout.rows[level].y + layout.rows[level].height / 2
-                lines = box_text(tiers, number)
-                if node.collapsed:
-                    lines = [tiers.columns[node.column].title, *lines] if not level else lines
-                    height = 2 * _HEIGHT
-                    middle += _HEIGHT / 2 * (not level)
                 part.node(
                     _quoted(node.name),
-                    label=_fitted(lines, place.width),
+                    label="\\n".join(shown),
                     tooltip=", ".join(lines),
                     color=rail_colour(node.rail) if level else MUTED,
-                    width=_inches(place.width),
-                    height=_inches(height),
-                    pos=_place(layout, place.x, middle),
+                    width=sheet.inches(place.width),
+                    height=sheet.inches(height),
+                    pos=sheet.at(place.x, middle),
                 )
+
+
+def _add_captions(graph: graphviz.Graph, sheet: _Sheet) -> None:
+    """Write what each tier and each class of cables is in the left margin, as the SVG does."""
+    margin = Scene()
+    add_captions(margin, sheet.layout)
+    blocks: list[list[Label]] = []
+    for label in margin.labels:  # the name of a caption is larger than its other lines
+        if not blocks or label.size > blocks[-1][-1].size:
+            blocks.append([])
+        blocks[-1].append(label)
+    with graph.subgraph(name="captions") as part:
+        for number, block in enumerate(blocks):
+            last = block[-1]
+            width = 1.25 * max(text_width(label.text, last.size) for label in block)
+            middle = (block[0].y + last.y) / 2 - last.size * 0.3
+            part.node(
+                f"caption {number}",
+                label="".join(f"{label.text}\\l" for label in block),
+                shape="plaintext",
+                style="",
+                fontsize=f"{last.size * _POINTS * sheet.grow:.1f}",
+                fontcolor=last.colour,
+                width=sheet.inches(width),
+                height=sheet.inches(last.size * 1.4 * len(block)),
+                pos=sheet.at(last.x + width / 2, middle),
+            )
 
 
 def _add_edge(
     graph: graphviz.Graph, layout: Layout, bundle: Bundle, loads: LinkLoads | None
 ) -> None:
-    fabric, nodes, count = layout.tiers.fabric, layout.tiers.nodes, len(bundle.cables)
+    tiers, count = layout.tiers, len(bundle.cables)
     look = {
-        "color": line_colour(layout.tiers.rail_of(bundle), layout.tiers.plane_of(bundle)) + "99",
+        "color": line_colour(tiers.rail_of(bundle), tiers.plane_of(bundle)) + "99",
         "penwidth": f"{0.6 + 0.4 * float(np.log2(count)):.2f}",
         "tooltip": describe(layout, bundle, loads),
     }
@@ -180,11 +248,12 @@ def _add_edge(
         load = _load(bundle, loads)
         look["color"] = ramp(load)
         look["penwidth"] = f"{0.5 + 3 * load**0.5:.2f}"
-    if not np.all(fabric.link_up[bundle.links]):
+    if not np.all(tiers.fabric.link_up[bundle.links]):
         look |= {"color": DOWN, "style": "dashed"}
-    if count > 1 and len(layout.tiers.bundles) <= 64:
+    if count > 1 and len(tiers.bundles) <= (_COUNTED_GATHERED if tiers.collapsed else _COUNTED):
         look["label"] = f"\N{MULTIPLICATION SIGN}{count}"
-    graph.edge(_quoted(nodes[bundle.lower].name), _quoted(nodes[bundle.upper].name), **look)
+    lower, upper = (tiers.nodes[number].name for number in (bundle.lower, bundle.upper))
+    graph.edge(_quoted(lower), _quoted(upper), **look)
 
 
 def _load(bundle: Bundle, loads: LinkLoads | None) -> float:
@@ -196,15 +265,17 @@ def _quoted(name: str) -> str:
     return name.replace(":", "_")
 
 
-def _fitted(lines: Sequence[str], width: float) -> str:
-    """Return the lines, or nothing where they would spill over their box (the tooltip has them)."""
-    return "\n".join(lines) if max(map(len, lines)) * 6.6 <= width else ""
+def _text_pixels(lines: Sequence[str]) -> float:
+    return max(map(len, lines)) * _GLYPH
 
 
-def _inches(pixels: float) -> str:
-    return f"{pixels / 96:.3f}"
+def _words(lines: Sequence[str]) -> list[str]:
+    return [word for line in lines for word in line.split()]
 
 
-def _place(layout: Layout, x: float, y: float) -> str:
-    """Return a position in points with the origin at the bottom, as Graphviz counts."""
-    return f"{x * _POINTS:.2f},{(layout.height - y) * _POINTS:.2f}!"
+def _fitted(lines: Sequence[str], width: float) -> list[str]:
+    """Return the lines, or a word a line, or nothing if they spill over (the tooltip has them)."""
+    for shown in (list(lines), _words(lines)):
+        if _text_pixels(shown) <= width + 0.01:
+            return shown
+    return []
