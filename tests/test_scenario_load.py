@@ -71,8 +71,8 @@ def test_overrides_go_before_the_file(tmp_path: Path) -> None:
     assert (loaded.model.seed, loaded.model.engine, loaded.model.routing.qps) == (7, "analytic", 4)
     with pytest.raises(InputError, match=r"topology\.kind\.x: .* cannot be set"):
         load_scenario(path, overrides={"topology.kind.x": 1})
-    with pytest.raises(InputError, match=r"^engine: the packet engine is not in this version"):
-        load_scenario(path, overrides={"engine": "packet"})
+    with pytest.raises(InputError, match=r"^routing.policy: flowlet routing needs packets"):
+        load_scenario(path, overrides={"routing.policy": "flowlet"})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,11 @@ def test_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("name: no\n", "s.yaml:2: name: this is false (YAML reads no,"),
         ("name: ../../etc\n", "s.yaml:2: name: "),
         ("engine: fluit\n", "s.yaml:2: engine: this is 'fluit'; expected one of analytic"),
-        ("engine: packet\n", "s.yaml:2: engine: the packet engine is not in this version"),
+        ("engine: packet\nrouting: {policy: spray}\n", "s.yaml:3: routing.policy: spraying packets"),
+        ("network: {buffer: {mode: static}}\n", "s.yaml:2: network.buffer.xoff: static thresholds"),
+        ("network: {cc: {profil: nic}}\n", "s.yaml:2: network.cc.profil: unknown key 'profil'"),
+        ("network: {rto: 5}\n", "s.yaml:2: network.rto: 5 has no unit; expected none, or a time"),
+        ("network: {pfc: {watchdog: {}}}\n", "s.yaml:2: network.pfc.watchdog: this is not in this"),
         ("routing: {policy: flowlet}\n", "s.yaml:2: routing.policy: flowlet routing needs packets"),
         ("routing: {policy: adaptive}\n", "s.yaml:2: routing.policy: adaptive routing needs"),
         ("routing: {qps: 0}\n", "s.yaml:2: routing.qps: this is 0; expected at least 1"),
@@ -141,7 +145,7 @@ def test_a_misspelt_key_names_the_nearest(tmp_path: Path) -> None:
         ),
         (
             "{src: h0, dst: h1, size: 1B, ack_path: [h1, s0, h0]}",
-            "workload.flows[0].ack_path: pinned paths of acknowledgements are not in this version",
+            "workload.flows[0].ack_path: the fluid engine sends acknowledgements back on",
         ),
     ],
 )
