@@ -3,7 +3,7 @@
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import ceil
@@ -11,9 +11,11 @@ from math import ceil
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from railweave.fabric.devices import host_model, nic_model, rack_model, switch_model
-from railweave.fabric.errors import UnreachableError
+from railweave.fabric.errors import InputError, UnreachableError
 from railweave.fabric.graph import DeviceKind
 from railweave.fabric.routing import Routing
 from railweave.topologies import build_topology, load_topology
@@ -556,3 +558,56 @@ def test_leaf_spine_is_a_fat_tree_of_two_tiers():
     assert one.device_names == two.device_names
     for name in ("link_src", "link_dst", "link_src_port", "link_dst_port", "link_rate_bps"):
         assert np.array_equal(getattr(one, name), getattr(two, name))
+
+
+@st.composite
+def files(draw):
+    """A file of any tiered kind, of any numbers that may or may not go together."""
+    kind = draw(st.sampled_from(sorted(set(topology.names()) - {"custom"})))
+    over, core = (draw(st.sampled_from(["1:1", "1:2", "2:1", "3:2", "7:1"])) for _ in range(2))
+    tall = kind not in ("leaf-spine",) and draw(st.booleans())
+    model = TWO if kind == "multi-plane" else draw(st.sampled_from([DGX, "l40s-8", "t4-8"]))
+    count = draw(st.integers(1, 3 if kind == "nvl-domain" else 14))
+    entries = [{"count": count, "model": "gb200-nvl72" if kind == "nvl-domain" else model}]
+    if draw(st.booleans()):
+        entries[0]["spare"] = draw(st.integers(1, 3))
+        entries.append({"count": draw(st.integers(1, 3)), "model": entries[0]["model"]})
+    file = tiered(kind, over, core if tall else None, "100Gbps")
+    file["racks" if kind == "nvl-domain" else "hosts"] = (
+        entries if len(entries) > 1 or draw(st.booleans()) else entries[0]
+    )
+    if kind == "fat-tree":
+        file["tiers"] = 3 if tall else 2
+    if kind != "leaf-spine" and draw(st.booleans()):
+        file["group"] = draw(st.integers(1, 6))
+    if kind not in ("leaf-spine", "fat-tree"):
+        if tall and "group" in file and draw(st.booleans()):
+            file["pod"] = file["group"] * draw(st.integers(1, 3))
+        if draw(st.booleans()):
+            file["rails"] = draw(st.sampled_from([1, 2, 4]))
+    elif draw(st.booleans()):
+        file["leaf"] = {**SWITCH, "hosts": draw(st.integers(1, 3))}
+    return file
+
+
+@settings(derandomize=True, deadline=None, max_examples=120)
+@given(file=files())
+def test_whatever_builds_is_wired_as_it_should(file):
+    try:
+        fabric = build_topology(load_topology(file))
+    except InputError as error:
+        event(f"refused {error.field}")
+        return
+    event(f"built {file['kind']}")
+    assert [f for f in check(fabric) if f.level == "error"] == []
+    untold = replace(fabric, meta={})  # as if it were a custom fabric: the flow is computed
+    assert bisection_bps(fabric) == bisection_bps(untold)
+    between = [i for i in range(0, fabric.n_links, 2) if fabric.tier[fabric.link_src[i]] > 0]
+    below = Counter(int(fabric.link_src[i]) for i in between)
+    pairs = Counter((int(fabric.link_src[i]), int(fabric.link_dst[i])) for i in between)
+    for tier in (1, 2):  # as many uplinks and as many cables to each neighbour in a whole tier
+        assert len({n for s, n in below.items() if fabric.tier[s] == tier}) <= 1
+        assert len({n for (s, _), n in pairs.items() if fabric.tier[s] == tier}) <= 1
+    ratios = oversubscription(fabric)
+    for name, declared in fabric.meta["oversubscription"].items():
+        assert ratios[name] is None or ratios[name] <= declared
