@@ -142,7 +142,11 @@ def _one_way_ps(
     channels: int = 1,
     slots: int = SLOTS,
 ) -> Fraction:
-    """Return the time of the pipeline, on one host and one channel exactly for four ranks up."""
+    """Return the time of the pipeline on one host: exact from four ranks and two chunks on.
+
+    Fewer ranks have no inner one with two children, and a single chunk may meet no other on some
+    hop of a tree that is not full: both may take less.
+    """
     shape.check_rank(root, field="root")
     depth = _depth(shape.ranks)
     if depth == 0:
