@@ -51,7 +51,7 @@ def test_help_imports_nothing_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == "0 []\n"
-    for command in ("run", "topo", "perf", "traffic", "size", "schema", "warmup"):
+    for command in ("run", "topo", "perf", "traffic", "size", "models", "schema", "warmup"):
         assert f"\n  {command} " in done.stdout
 
 
@@ -311,6 +311,28 @@ def test_export_prints_node_link_json(call):
     code, out, err = call("topo", "export", "h100-rail-8")
     data = json.loads(out)
     assert (code, err, data["schema"], data["directed"]) == (0, "", 1, True)
+
+
+def test_models_are_listed(call):
+    code, out, err = call("models")
+    assert (code, err) == (0, "")
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
+    assert lines["llama-3.1-70b"] == [
+        "70.55",
+        "B",
+        "70.55",
+        "B",
+        "80",
+        "141.1",
+        "GB",
+        "327,680",
+        "B",
+    ]
+    _, out, _ = call("models", "--json")
+    listed = json.loads(out)["models"]
+    assert {row["name"] for row in listed} == set(lines) - {"model"}
+    (mixtral,) = [row for row in listed if row["name"] == "mixtral-8x7b"]
+    assert mixtral["params"] > 3 * mixtral["active_params"]
 
 
 @pytest.mark.parametrize("kind", ["topology", "scenario"])

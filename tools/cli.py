@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from railweave.fabric.errors import PhysicsError, RailweaveError
 from railweave.tools.commands.emulate import emulate
+from railweave.tools.commands.models import models
 from railweave.tools.commands.perf import perf
 from railweave.tools.commands.run import run
 from railweave.tools.commands.schema import schema
@@ -72,6 +73,7 @@ app.command()(emulate)
 app.command()(perf)
 app.command()(traffic)
 app.command()(size)
+app.command()(models)
 app.command()(schema)
 app.command()(warmup)
 

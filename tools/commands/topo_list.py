@@ -88,16 +88,23 @@ def _designs() -> list[_Entry]:
 
 def _population(name: str, model: object) -> tuple[int, int]:
     """Count hosts and GPUs of a design from its file where that says it, else by building it."""
-    from railweave.fabric.devices import host_model
+    from railweave.fabric.devices import host_model, rack_model
 
-    hosts = getattr(model, "hosts", None)
-    parts = hosts if isinstance(hosts, Sequence) else [hosts]
-    counts = [(getattr(part, "count", None), getattr(part, "model", None)) for part in parts]
-    if all(isinstance(count, int) and isinstance(part, str) for count, part in counts):
-        return (
-            sum(count for count, _ in counts if count),
-            sum(count * host_model(part).gpus for count, part in counts if count and part),
-        )
+    hosts = gpus = 0
+    for key in ("hosts", "racks"):
+        given = getattr(model, key, None)
+        for part in given if isinstance(given, Sequence) else [given]:
+            if part is None:
+                continue
+            count = getattr(part, "count", None)
+            if count is None:
+                hosts = 0
+                break
+            rack = rack_model(part.model) if key == "racks" else None
+            hosts += count * (rack.hosts if rack else 1)
+            gpus += count * (rack.gpus if rack else host_model(part.model).gpus)
+    if hosts:
+        return hosts, gpus
     _, fabric = open_topology(name)
     return len(fabric.host_names), len(fabric.gpus)
 
