@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -116,6 +117,25 @@ def test_every_path_is_foretold_and_every_byte_counted() -> None:
         assert len(used) == 4  # both cables of both leaves were hashed to
 
 
+def test_a_fair_cable_queues_by_destination_port() -> None:
+    fabric = build_topology(load_topology({"schema": 1, "name": "small", **TOPOLOGY}))
+    plan = make_plan(fabric, Routing(fabric), scale=2000)
+    source, target = fabric.device("h0/nic0"), fabric.device("h2/nic0")
+    with Lab(plan, mode="fair", limit_s=60) as lab:
+        lab.circuits.find([Want(key="one", source=source, target=target)])
+        lab.open()
+        circuit = lab.circuits["one"]
+        nodes = [(circuit.number, 144_800, 0, 0, -1)]
+        graph = {"job": 1, "repeat": 1, "nodes": nodes, "n_deps": [0], "succ_ptr": [0, 0],
+                 "succ": []}  # fmt: skip
+        lab.sandbox.call("start", graphs=[graph], not_before_ns=0)
+        assert lab.sandbox.event(time.monotonic_ns() + 10**10) is not None
+        said = lab.sandbox.call("tc", namespaces={"h0": ["class show dev nic0"]}, counters=True)
+        rows = re.findall(r"class htb (\S+) .*\n Sent (\d+) bytes", said["h0"])
+        used = {handle for handle, count in rows if int(count) >= 144_800}
+        assert used == {"1:1", f"1:{0x100 + circuit.target_port % 64:x}"}
+
+
 @pytest.mark.parametrize("mode", ["fair", "fifo"])
 def test_flows_take_what_was_predicted(mode: Any) -> None:
     """In a quiet minute; a busy machine is no place to measure."""
@@ -176,7 +196,14 @@ def test_collectives_run_with_their_dependencies() -> None:
 
 
 def test_transfers_inside_a_host_take_their_time_alone() -> None:
-    topology = "h100-rail-8"
+    wire = {"rate": "400Gbps", "length": "10m"}
+    topology = {
+        "kind": "rail-optimized",
+        "hosts": {"count": 2, "model": "dgx-h100"},
+        "leaf": {"switch": "spectrum-4"},
+        "spine": {"switch": "spectrum-4", "oversubscription": "1:1"},
+        "links": {"host-leaf": wire, "leaf-spine": wire},
+    }
     flows = [
         {"src": "h0/gpu0", "dst": "h0/gpu1", "size": "4MB"},
         {"src": "h0/gpu0", "dst": "h1/gpu0", "size": "200kB"},

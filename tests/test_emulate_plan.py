@@ -154,7 +154,7 @@ def test_shapers_by_rate() -> None:
         50_000,
     ]
     lines = shaping.lines("p0", 200_000_000)
-    assert len([line for line in lines if line.startswith("qdisc")]) == 1 + CLASSES
+    assert len([line for line in lines if line.startswith("class")]) == 1 + CLASSES
     fast = Shaping.of(planned(leaf_spine(), scale=500), "fair")
     assert fast.gso_bytes is None
     assert fast.burst_bytes(800_000_000) == 150_000

@@ -23,6 +23,7 @@ from railweave.fabric.units import PS_PER_S
 from railweave.tools.emulate.buckets import CreditedBounds
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.predicting import check_flow
+from railweave.tools.emulate.sandbox import SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +75,7 @@ class EmulatedEngine(CreditedBounds):
     def __init__(self, *args: Any, lab: Lab, **options: Any) -> None:
         super().__init__(*args, **options)
         self._lab = lab
-        self.burst_bytes = int(lab.burst_bytes.max(initial=0))
+        self.burst_bytes = lab.ahead_bytes
         self.credit_ps = lab.credit_ps
         self._sent: Counter[int] = Counter()  # payload by circuit
         self.stalls: dict[str, Stall] = {}
@@ -200,8 +201,8 @@ class EmulatedEngine(CreditedBounds):
             elif limit_ns is not None and time.monotonic_ns() >= limit_ns:
                 return None
             elif time.monotonic_ns() >= turn_ns:
-                self._check_time()
-                return int(self.env.now)  # nothing to deliver: others get their turn
+                self._check_time()  # nothing to deliver: others get their turn
+                return max(self.fabric_ps(turn_ns), int(self.env.now))
         first = self._ended[0].end_ps
         if limit_ps is not None and first > limit_ps:
             return None
@@ -262,7 +263,16 @@ class EmulatedEngine(CreditedBounds):
         counted = super().counters()
         wire: NDArray[np.int64] = counted.wire_bytes.copy()
         acks: NDArray[np.int64] = counted.ack_bytes.copy()
-        for link, carried in self._lab.carried().items():
+        try:
+            carried_by = self._lab.carried()
+        except SandboxError:  # it is gone: what ended is what is known
+            return counted
+        if self._jobs:  # stopped in mid-run: the counters go on while they are read
+            lag_ps = max(0, self.fabric_ps(time.monotonic_ns()) - int(self.env.now))
+            fastest = int(self.fabric.link_rate_bps.max())
+            self.burst_bytes = self._lab.ahead_bytes + fastest * lag_ps // (8 * PS_PER_S)
+            self._most_allowed_ps += lag_ps
+        for link, carried in carried_by.items():
             acks[link] = min(acks[link], carried)
             wire[link] = carried - acks[link]
         return LinkCounters(wire_bytes=wire, ack_bytes=acks)

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from railweave.tools.emulate.shaping import PORT_CLASSIFIER
 from railweave.tools.emulate.spaces import entered, run_batch
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ _A, _B = "railweave-a", "railweave-b"
 _SHAPERS: Final = {
     "htb": ["qdisc add dev probe0 root handle 1: htb default 1",
             "class add dev probe0 parent 1: classid 1:1 htb rate 1mbit quantum 20000"],
-    "bfifo": ["qdisc add dev probe0 parent 1:1 handle 2: bfifo limit 1mb"],
-    "u32": ["filter add dev probe0 parent 1: prio 1 protocol ip handle 1: u32 divisor 64"],
+    "bpf classifier": [
+        f'filter add dev probe0 parent 1: protocol ip bpf bytecode "{PORT_CLASSIFIER}"'
+    ],
     "tbf": ["qdisc replace dev probe1 root handle 1: tbf rate 1mbit burst 24kb limit 1mb"],
 }  # fmt: skip
 _LINKS: Final = {

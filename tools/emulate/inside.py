@@ -54,8 +54,8 @@ class Inside:
         self._operations: dict[str, Callable[..., Any]] = {
             "probe": probe,
             "build": build,
-            "ip": lambda namespaces, as_json=False: batches("ip", namespaces, as_json=as_json),
-            "tc": lambda namespaces, as_json=False: batches("tc", namespaces, as_json=as_json),
+            "ip": partial(batches, "ip"),
+            "tc": partial(batches, "tc"),
             "show": self._show,
             "open": self.wires.open,
             "close": self.wires.close,

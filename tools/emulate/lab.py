@@ -80,18 +80,27 @@ class Lab:
     # ------------------------------------------------------------------ figures of the shapers
     @property
     def burst_bytes(self) -> NDArray[np.float64]:
-        """float64 (links,): how far each shaper can be ahead of its rate, 0 where there is none."""
+        """float64 (links,): how far each shaper is ahead of its rate, 0 where there is none."""
         sizes = np.zeros(self.plan.fabric.n_links)
         for link, one in self.plan.interfaces.items():
-            sizes[link] = self.shaping.ahead_bytes(one.rate_bps)
+            sizes[link] = self.shaping.credit_bytes(one.rate_bps)
         return sizes
 
     @property
     def credit_ps(self) -> int:
         """Most that a transfer can be ahead of the rates thanks to the buckets, fabric time, ps."""
-        fabric, burst = self.plan.fabric, self.burst_bytes
-        shaped = burst > 0
-        return int((burst[shaped] * 8 * PS_PER_S / fabric.link_rate_bps[shaped]).max(initial=0))
+        return max(
+            self.shaping.ahead_bytes(one.rate_bps)
+            * 8
+            * PS_PER_S
+            // int(self.plan.fabric.link_rate_bps[link])
+            for link, one in self.plan.interfaces.items()
+        )
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Most that any shaper can be ahead of its rate, in bytes."""
+        return max(self.shaping.ahead_bytes(one.rate_bps) for one in self.plan.interfaces.values())
 
     # ------------------------------------------------------------------ traffic
     def open(self) -> None:

@@ -82,6 +82,7 @@ class Sandbox:
         self._replies: dict[int, dict[str, Any]] = {}
         self._requests = 0
         self._buffer = b""
+        self._gone: str | None = None
         self._record = RunRecord(self.run_id)
         self._limit_s = limit_s
         refused = self._start(user=as_user or os.geteuid() != 0)
@@ -130,6 +131,11 @@ class Sandbox:
         self._end()
         return str(first.get("why"))
 
+    def _ended(self) -> SandboxError:
+        if self._gone is None:
+            self._gone = self._last_words()
+        return SandboxError(f"the emulation has ended: {self._gone}")
+
     def _last_words(self) -> str:
         self._process.kill()
         said = self._process.communicate()[1].decode(errors="replace").strip()
@@ -144,6 +150,8 @@ class Sandbox:
         RailweaveError
             It was refused, or the sandbox is gone.
         """
+        if self._gone is not None:
+            raise self._ended()
         assert self._process.stdin is not None
         self._requests += 1
         number = self._requests
@@ -152,10 +160,10 @@ class Sandbox:
             self._process.stdin.write(request.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise SandboxError(f"the emulation has ended: {self._last_words()}") from None
+            raise self._ended() from None
         while number not in self._replies:
             if not self._receive(None):
-                raise SandboxError(f"the emulation has ended: {self._last_words()}")
+                raise self._ended()
         reply = self._replies.pop(number)
         if "refused" in reply:
             raise SandboxError(str(reply["refused"]))
@@ -167,7 +175,7 @@ class Sandbox:
             if time.monotonic_ns() >= until_ns:
                 return None
             if not self._receive(until_ns):
-                raise SandboxError(f"the emulation has ended: {self._last_words()}")
+                raise self._ended()
         return self._events.popleft()
 
     def _receive(self, until_ns: int | None) -> bool:
@@ -235,5 +243,5 @@ def check_features(found: Mapping[str, str | None]) -> None:
             "this kernel lacks what the emulation is made of: "
             + ", ".join(lacks)
             + "; use a kernel with CONFIG_NET_NS, CONFIG_VETH, CONFIG_NET_SCH_HTB, "
-            "CONFIG_NET_SCH_TBF, CONFIG_NET_CLS_U32 and CONFIG_IP_ROUTE_MULTIPATH"
+            "CONFIG_NET_SCH_TBF, CONFIG_NET_CLS_BPF and CONFIG_IP_ROUTE_MULTIPATH"
         )

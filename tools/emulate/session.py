@@ -139,9 +139,8 @@ def load_for_emulation(
 
 
 def _without_delays(fabric: Fabric) -> Fabric:
-    """Return the fabric with cables of no length: a veth pair has none to speak of."""
-    delays = np.where(fabric.link_network, 0, fabric.link_delay_ps)
-    return replace(fabric, link_delay_ps=delays)
+    """Return the fabric with links of no length: a veth pair has none to speak of."""
+    return replace(fabric, link_delay_ps=np.zeros_like(fabric.link_delay_ps))
 
 
 def lay_out(scenario: Scenario, options: Options) -> tuple[NetworkPlan, Routing]:
@@ -203,7 +202,7 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
             wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
             expected=engine.arithmetic(),
             stalls=engine.stalls,
-            drops=lab.drops(),
+            drops=lab.drops() if measured.error is None else 0,
             congestion=lab.congestion,
             unprivileged=lab.sandbox.unprivileged,
         )

@@ -3,11 +3,11 @@
 
 ``fair``
     An htb root at the cable's rate over `CLASSES` queues that share it by deficit round robin, a
-    packet's queue being its destination port modulo `CLASSES` (u32 hash): close to max-min.
+    packet's queue being its destination port modulo `CLASSES`: close to max-min.
 ``fifo``
     A token bucket (tbf) over one queue, as a plain switch port has.
 
-Sources: tc-htb(8), tc-tbf(8), tc-u32(8) of iproute2. Sizes follow from trials on kernel 6.18: a GSO
+Sources: tc-htb(8), tc-tbf(8), tc-bpf(8) of iproute2. Sizes follow from trials on kernel 6.18: a GSO
 packet larger than the bucket is cut up in software, which costs the CPU that the emulation needs,
 so packets are kept smaller than buckets.
 """
@@ -32,8 +32,20 @@ FRAME_HEADER_BYTES: Final = MTU_BYTES + 14 - PAYLOAD_BYTES
 
 CLASSES: Final = 64
 _QUANTUM_BYTES: Final = 20_000  # above one GSO packet, or a turn would need two
-_CLASS_LIMIT: Final = "1mb"
+_FIRST_CLASS: Final = 0x100
 _FIFO_LIMIT: Final = "4mb"
+_NETWORK_HEADER: Final = 0xFFF00000
+"""Offsets from here on count from the network header (SKF_NET_OFF of linux/filter.h)."""
+_PROGRAM: Final = (
+    (0x28, _NETWORK_HEADER + 22),  # load the half word at 22: TCP's destination port
+    (0x54, CLASSES - 1),  # and
+    (0x04, (1 << 16) + _FIRST_CLASS),  # add: class 1:100 and those after it
+    (0x16, 0),  # return it
+)
+PORT_CLASSIFIER: Final = ",".join(
+    [str(len(_PROGRAM)), *(f"{code} 0 0 {value}" for code, value in _PROGRAM)]
+)
+"""A classic BPF program, as tc takes it, that makes a packet's queue of its destination port."""
 _SMALL_GSO_BYTES: Final = 16_000
 _WHOLE_GSO_BYTES: Final = 65_536
 _SLOW_BPS: Final = 400_000_000  # from here on packets of 64 kB fit a bucket without bunching
@@ -65,8 +77,15 @@ class Shaping:
             return max(24_000, rate_bps // 16_000)  # 0.5 ms
         return max(80_000, rate_bps * 3 // 16_000)  # 1.5 ms
 
+    def credit_bytes(self, rate_bps: int) -> int:
+        """Return how far a cable is ahead of its rate after a pause on average, in bytes.
+
+        The packet that htb sends on credit is the last one, which may be any part of a whole one.
+        """
+        return (self.burst_bytes(rate_bps) + self.ahead_bytes(rate_bps)) // 2
+
     def ahead_bytes(self, rate_bps: int) -> int:
-        """Return how far a cable can be ahead of its rate after a pause, in bytes.
+        """Return how far a cable can be ahead of its rate after a pause at most, in bytes.
 
         A token bucket waits for the tokens of a whole packet; htb sends while any are left and owes
         the rest, which puts it ahead by up to one packet more (sch_htb.c of Linux).
@@ -86,27 +105,18 @@ class Shaping:
                 f"burst {burst} limit {_FIFO_LIMIT}"
             ]
         each = max(rate_bps // CLASSES, 8)
-        lines = [
-            f"qdisc add dev {name} root handle 1: htb default 100",
+        return [
+            f"qdisc add dev {name} root handle 1: htb default {_FIRST_CLASS:x}",
             f"class add dev {name} parent 1: classid 1:1 htb rate {rate_bps}bit "
             f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}",
-            f"filter add dev {name} parent 1: prio 1 protocol ip handle 1: u32 divisor {CLASSES}",
+            *(
+                f"class add dev {name} parent 1:1 classid 1:{_FIRST_CLASS + k:x} htb "
+                f"rate {each}bit ceil {rate_bps}bit burst 1600 cburst {burst} "
+                f"quantum {_QUANTUM_BYTES}"
+                for k in range(CLASSES)
+            ),
+            f'filter add dev {name} parent 1: protocol ip bpf bytecode "{PORT_CLASSIFIER}"',
         ]
-        for k in range(CLASSES):
-            minor = f"{0x100 + k:x}"
-            lines += [
-                f"class add dev {name} parent 1:1 classid 1:{minor} htb rate {each}bit "
-                f"ceil {rate_bps}bit burst 1600 cburst {burst} quantum {_QUANTUM_BYTES}",
-                f"qdisc add dev {name} parent 1:{minor} handle {minor}: bfifo limit {_CLASS_LIMIT}",
-                f"filter add dev {name} parent 1: prio 1 protocol ip u32 ht 1:{k:x}: "
-                f"match ip protocol 6 0xff flowid 1:{minor}",
-            ]
-        # The word at 20 holds both ports of a TCP header after an IPv4 header without options.
-        lines.append(
-            f"filter add dev {name} parent 1: prio 1 protocol ip u32 ht 800:: "
-            f"match ip protocol 6 0xff hashkey mask 0x{CLASSES - 1:08x} at 20 link 1:"
-        )
-        return lines
 
     def change(self, name: str, rate_bps: int) -> list[str]:
         """Return the ``tc`` commands that give a shaped interface another rate."""
@@ -121,8 +131,9 @@ class Shaping:
             f"class change dev {name} parent 1: classid 1:1 htb rate {rate_bps}bit "
             f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}",
             *(
-                f"class change dev {name} parent 1:1 classid 1:{0x100 + k:x} htb rate {each}bit "
-                f"ceil {rate_bps}bit burst 1600 cburst {burst} quantum {_QUANTUM_BYTES}"
+                f"class change dev {name} parent 1:1 classid 1:{_FIRST_CLASS + k:x} htb "
+                f"rate {each}bit ceil {rate_bps}bit burst 1600 cburst {burst} "
+                f"quantum {_QUANTUM_BYTES}"
                 for k in range(CLASSES)
             ),
         ]
