@@ -90,23 +90,23 @@ def _population(name: str, model: object) -> tuple[int, int]:
     """Count hosts and GPUs of a design from its file where that says it, else by building it."""
     from railweave.fabric.devices import host_model, rack_model
 
-    hosts = gpus = 0
-    for key in ("hosts", "racks"):
-        given = getattr(model, key, None)
-        for part in given if isinstance(given, Sequence) else [given]:
-            if part is None:
-                continue
-            count = getattr(part, "count", None)
-            if count is None:
-                hosts = 0
-                break
-            rack = rack_model(part.model) if key == "racks" else None
-            hosts += count * (rack.hosts if rack else 1)
-            gpus += count * (rack.gpus if rack else host_model(part.model).gpus)
-    if hosts:
-        return hosts, gpus
+    counted = [(part.count, 1, host_model(part.model).gpus) for part in _listed(model, "hosts")] + [
+        (part.count, rack_model(part.model).hosts, rack_model(part.model).gpus)
+        for part in _listed(model, "racks")
+    ]
+    if counted and all(count is not None for count, _, _ in counted):
+        return (
+            sum(count * hosts for count, hosts, _ in counted),
+            sum(count * gpus for count, _, gpus in counted),
+        )
     _, fabric = open_topology(name)
     return len(fabric.host_names), len(fabric.gpus)
+
+
+def _listed(model: object, key: str) -> Sequence[Any]:
+    """Return the entries under a key that holds one, several, or is not there."""
+    given = getattr(model, key, None)
+    return given if isinstance(given, Sequence) else [given] if given is not None else []
 
 
 def _opening_comment(path: Path) -> str:
