@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from railweave.collectives import busbw_factor
+from railweave.collectives import busbw_factor, canonical_op
 from railweave.fabric.errors import InputError
 from railweave.tools import cli
 from railweave.tools.bench import Bench
@@ -60,6 +60,84 @@ def test_the_wire_never_beats_the_link():
         row = Bench("all_reduce", topology="h100-rail-8", algorithm=algorithm).run(2**26)
         assert 0 < row.wire_Bps <= row.busiest_bps / 8
         assert row.algorithm == algorithm
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "alltoall",
+        "broadcast",
+        "reduce",
+        "sendrecv",
+        "scatter",
+        "gather",
+        "barrier",
+    ],
+)
+def test_every_operation_of_nccl_tests_runs(capsys, op):
+    code, out = perf(capsys, op, "-T", "h100-rail-8", "-b", "1M", "-e", "1M", "--json")
+    result = json.loads(out)
+    assert (code, result["op"], result["ranks"]) == (0, canonical_op(op), 64)
+    assert 0 < result["rows"][0]["bound_us"] <= result["rows"][0]["time_us"]
+
+
+def test_sendrecv_is_a_shift_of_two_ranks_too():
+    assert Bench("sendrecv", topology="h100-rail-8", ranks=2).run(2**20).algorithm == "shift"
+    assert Bench("send", topology="h100-rail-8", ranks=2).run(2**20).algorithm == "pair"
+
+
+def test_channels_use_the_nics_of_a_host(capsys):
+    def busbw(*words):
+        fabric = ("-T", "h100-rail-8", "-b", "256M", "-e", "256M", "--algorithm", "ring")
+        _, out = perf(capsys, "all_reduce", *fabric, "--json", *words)
+        return json.loads(out)["rows"][0]["busbw_GBps"]
+
+    one, eight = busbw(), busbw("--channels", "8")
+    assert one < 49.1  # goodput of one NIC of 400 Gb/s
+    assert 370.8 < eight < 8 * 49.1  # rails do not collide, as the one ring does on the spines
+
+
+def test_chunk_and_slots_matter(capsys):
+    def time_us(*words):
+        fabric = ("-T", "h100-rail-8", "-b", "64M", "-e", "64M")
+        _, out = perf(capsys, "broadcast", *fabric, "--json", *words)
+        return json.loads(out)["rows"][0]["time_us"]
+
+    best = time_us()
+    assert best < time_us("--chunk", "64M")
+    assert best < time_us("--chunk", "512K") < time_us("--chunk", "512K", "--slots", "1")
+    assert best <= time_us("--algorithm", "chain", "--chunk", "256K", "--slots", "8")
+
+
+def test_the_root_is_shown_and_used(capsys):
+    words = ("-T", "h100-rail-8", "-b", "1M", "-e", "1M", "--root", "9")
+    code, out = perf(capsys, "gather", *words)
+    row = next(line.split() for line in out.splitlines() if not line.startswith("#"))
+    assert (code, row[1], row[4]) == (0, "4096", "9")
+    assert "> " not in out
+    assert "h1/nic1" in out  # the busiest link leads to the root
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("all_reduce", "--slots", "2"), "--slots: all_reduce by hierarchical has no option"),
+        (("broadcast", "--root", "64"), "--root: 64 is not a rank; expected 0 to 63"),
+        (("broadcast", "--chunk", "0"), "--chunk: 0 is not possible"),
+        (("broadcast", "--chunk", "many"), "--chunk: 'many'"),
+        (("gather", "--chunk", "1M"), "--chunk: gather by direct has no option '--chunk'"),
+        (("all_reduce", "--algorithm", "rign"), "--algorithm: 'rign' is not a known all_reduce"),
+    ],
+)
+def test_options_an_algorithm_has_not_are_refused(capsys, words, said):
+    code = cli.run_command_line(["perf", *words, "-T", "h100-rail-8"])
+    streams = capsys.readouterr()
+    assert (code, streams.out) == (2, "")
+    assert said in streams.err
+    assert streams.err.count("\n") == 1
 
 
 def test_ranks_are_the_first_gpus():
