@@ -21,7 +21,15 @@ from railweave.fabric.packet.model import (
 )
 from railweave.fabric.packet.settings import PacketSettings, cc_profile
 
-__all__ = ["PACKET_KEYS", "PHY_LATENCY_PS", "AckModel", "NetworkModel", "network_settings", "packet_settings", "phy_latency_ps"]
+__all__ = [
+    "PACKET_KEYS",
+    "PHY_LATENCY_PS",
+    "AckModel",
+    "NetworkModel",
+    "network_settings",
+    "packet_settings",
+    "phy_latency_ps",
+]
 
 PHY_LATENCY_PS: Final = 100_000
 """FEC and SerDes of a link at 100G and above; assumed, added to 5 ns per metre."""
@@ -38,7 +46,9 @@ class AckModel(FileModel):
     )
     size: HeaderSize | None = Field(None, description="Wire bytes of an ACK (86B on IPv4)")
     traffic_class: Literal["control", "data"] | None = Field(
-        None, alias="class", description="They travel in the control priority, or the data's (control)"
+        None,
+        alias="class",
+        description="They travel in the control priority, or the data's (control)",
     )
     nic_first: bool | None = Field(
         None, description="They overtake data at the sending host's NIC (true)"

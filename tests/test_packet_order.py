@@ -117,9 +117,7 @@ def test_nothing_is_lost_or_held_at_the_end(case: str) -> None:
     }  # fmt: skip
     assert state.run.pk_left == len(state.packets)
     lazy = state.ports.lazy == 1  # frames whose end had no event still hold their room
-    held = np.bincount(
-        state.ports.switch[lazy], state.ports.svc_bytes[lazy], len(state.switches)
-    )
+    held = np.bincount(state.ports.switch[lazy], state.ports.svc_bytes[lazy], len(state.switches))
     reserved = (state.ingress.kind[state.ports.svc_in[lazy]] == 1).any()
     assert state.switches.lazy.sum() == lazy.sum()
     assert reserved or (state.switches.shared == held).all()

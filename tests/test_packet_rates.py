@@ -147,9 +147,7 @@ def test_a_nic_keeps_its_target_at_the_first_cut() -> None:
 
 
 # ------------------------------------------------------------------ G8
-@pytest.mark.parametrize(
-    ("n", "window_ms", "queue_kb"), [(2, (100, 200), 24), (8, (50, 100), 116)]
-)
+@pytest.mark.parametrize(("n", "window_ms", "queue_kb"), [(2, (100, 200), 24), (8, (50, 100), 116)])
 def test_dcqcn_converges(n: int, window_ms: tuple[int, int], queue_kb: float) -> None:
     """Fair shares, a full link and the mean queue of a reference over seeds."""
     profile = cc_profile("paper")

@@ -120,9 +120,7 @@ def test_buffers_too_small_drop_and_all_bytes_arrive(recovery: str) -> None:
     ]
     switch = build.add_device("s", DeviceKind.SWITCH)
     for nic in nics:
-        build.add_cable(
-            nic, switch, rate_bps=100 * G, delay_ps=US, model=LinkModel.ROCE_LOSSY
-        )
+        build.add_cable(nic, switch, rate_bps=100 * G, delay_ps=US, model=LinkModel.ROCE_LOSSY)
     fabric = build.finish()
     engine = PacketEngine(
         FabricEnvironment(), fabric, Routing(fabric), NetworkSettings(host_latency_ps=0),

@@ -43,9 +43,7 @@ class Net:
                         self.nic[name] = build.add_device(name, DeviceKind.SWITCH)
                     else:
                         host = build.add_host(name)
-                        self.nic[name] = build.add_device(
-                            f"{name}/nic0", DeviceKind.NIC, host=host
-                        )
+                        self.nic[name] = build.add_device(f"{name}/nic0", DeviceKind.NIC, host=host)
             link = build.add_cable(
                 self.nic[a], self.nic[b], rate_bps=rate, delay_ps=delay, model=self.model
             )
@@ -86,7 +84,11 @@ def test_a_message_takes_its_frames_on_the_wire() -> None:
     assert ports.busy[net.link["a", "s1"]] == 21_391_680
 
 
-LINE = [("a", "s1", 400 * G, 100_000), ("s1", "s2", 400 * G, 500_000), ("s2", "b", 400 * G, 100_000)]
+LINE = [
+    ("a", "s1", 400 * G, 100_000),
+    ("s1", "s2", 400 * G, 500_000),
+    ("s2", "b", 400 * G, 100_000),
+]
 
 
 @pytest.mark.parametrize(
@@ -188,9 +190,7 @@ def test_frames_that_follow_a_pause_need_exactly_their_headroom() -> None:
 
 
 def test_headroom_formula() -> None:
-    least = headroom_bytes(
-        100 * G, US, response_ps=394 * 5120, pipeline_ps=0, frame_bytes=4178
-    )
+    least = headroom_bytes(100 * G, US, response_ps=394 * 5120, pipeline_ps=0, frame_bytes=4178)
     assert least - 4178 == 54_478  # nothing ahead of the pause frame on the reverse wire
 
 

@@ -217,9 +217,7 @@ def admit(
     own.peak = max(own.peak, own.held + own.head)
     leaving.bytes += size
     leaving.peak = max(leaving.peak, leaving.bytes)
-    if own.off == 0 and (
-        own.head > 0 or own.held - own.reserve > _threshold(run, own, switch)
-    ):
+    if own.off == 0 and (own.head > 0 or own.held - own.reserve > _threshold(run, own, switch)):
         own.off = 1
         own.since = run.now
         own.sent += 1
@@ -235,9 +233,7 @@ def admit(
 
 
 @jit(inline=True)
-def refresh(
-    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, queue: Any
-) -> None:
+def refresh(runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, queue: Any) -> None:
     """Repeat an XOFF half a pause after it was sent, for as long as the queue stays above XON."""
     run = runs[0]
     own = ingress[queue]

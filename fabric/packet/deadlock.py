@@ -86,5 +86,3 @@ def _circle(
         (queue // classes, state.priorities[queue % classes])
         for queue in cycle[turn:] + cycle[:turn]
     ]
-
-

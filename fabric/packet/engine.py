@@ -11,6 +11,7 @@ import numpy as np
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
 from railweave.fabric.jobs import Job, JobEngine
+from railweave.fabric.loops import expand
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.settings import PacketSettings
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.flow import Flow
+    from railweave.fabric.schedule import Schedule
 
 __all__ = ["PacketEngine"]
 
@@ -121,6 +124,10 @@ class PacketEngine(JobEngine):
         group = self._write(job, qp)
         self._pairs[group] = pairs
         state.begin(group, job.bound.roots, at_ps=int(self.env.now))
+
+    def _bind(self, schedule: Schedule, devices: NDArray[np.int32]) -> BoundSchedule:
+        """Bind a schedule with a node for every run of its loops."""
+        return super()._bind(expand(schedule), devices)
 
     def _write(self, job: Job, qp: NDArray[np.int32]) -> int:
         self._reap()
@@ -218,9 +225,10 @@ class PacketEngine(JobEngine):
                 return state.now_ps
             if code == lay.SUSPECT:
                 self.cycle = deadlock_cycle(state)
-                if self.cycle:
-                    raise StalledError(self._deadlocked())
-                continue
+                if not self.cycle:
+                    continue
+                self._ended = []
+                return state.now_ps
             if code == lay.FAILED:
                 self._fail(int(state.run.failed_qp))
                 state.run.failed_qp = lay.NONE
@@ -253,7 +261,15 @@ class PacketEngine(JobEngine):
         )
 
     def deliver(self) -> None:
-        """Fire the events of the completions that `advance` reached."""
+        """Fire the events of the completions that `advance` reached.
+
+        Raises
+        ------
+        StalledError
+            It reached a deadlock.
+        """
+        if self.cycle:
+            raise StalledError(self._deadlocked())
         groups, self._ended = self._ended, []
         for group in groups:
             job = self._jobs.pop(group)
@@ -281,11 +297,16 @@ class PacketEngine(JobEngine):
         self._closing = left
 
     # ------------------------------------------------------------------ looking
+    @property
+    def now_ps(self) -> int:
+        """Time up to which packets have moved."""
+        return max(int(self.env.now), self.state.now_ps)
+
     def counters(self) -> LinkCounters:
         """Return what each link has carried up to now; frames on the wire count in part."""
         ports = self.state.ports
         wire, other = ports.data_bytes.copy(), ports.control_bytes.copy()
-        ahead = np.maximum(ports.busy - int(self.env.now), 0)
+        ahead = np.maximum(ports.busy - self.now_ps, 0)
         unsent = np.ceil(ahead * (ports.rate / 8e12)).astype(np.int64)
         from_data = np.minimum(unsent, wire)
         wire -= from_data

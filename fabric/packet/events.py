@@ -91,9 +91,7 @@ def _drop_top(runs: Any, far: Any) -> None:
             ):
                 child += 1
         c = far[child]
-        if time < c.time or (
-            time == c.time and (key < c.key or (key == c.key and arg <= c.arg))
-        ):
+        if time < c.time or (time == c.time and (key < c.key or (key == c.key and arg <= c.arg))):
             break
         far[at].time = c.time
         far[at].key = c.key

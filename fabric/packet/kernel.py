@@ -271,9 +271,7 @@ def advance(
         elif kind == SEND:
             number = entity & _KINDS
             if entity >> KIND_SHIFT == POST:
-                kick = post(
-                    runs, ev, wheel, far, ports, egress, qps, rates, nodes, bits, number
-                )
+                kick = post(runs, ev, wheel, far, ports, egress, qps, rates, nodes, bits, number)
             elif qps[number].state == QP_PACED and qps[number].armed == now:
                 if qps[number].free > now:
                     qps[number].armed = qps[number].free
@@ -296,9 +294,7 @@ def advance(
             elif timer == REFRESH:
                 refresh(runs, ev, wheel, far, ports, ingress, number)
             elif timer == RTO:
-                kick = timeout(
-                    runs, ev, wheel, far, ports, egress, qps, nodes, bits, number
-                )
+                kick = timeout(runs, ev, wheel, far, ports, egress, qps, nodes, bits, number)
                 if run.failed_qp >= 0:
                     return FAILED
         if kick >= 0:

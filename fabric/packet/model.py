@@ -40,7 +40,9 @@ def _word_or(word: str, parse: Any) -> BeforeValidator:
 
 
 def _word_schema(word: str, what: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "description": f"{word}, or {what}", "examples": [word, example]})
+    return WithJsonSchema(
+        {"type": "string", "description": f"{word}, or {what}", "examples": [word, example]}
+    )
 
 
 SizeOrAuto = Annotated[
@@ -67,9 +69,7 @@ class BufferModel(FileModel):
     total: Size | None = Field(
         None, ge=1, description="Of a switch (its catalogue entry's, else 64MB, assumed)"
     )
-    reserve: Size | None = Field(
-        None, description="Per port and lossless priority (4KiB [HPCC])"
-    )
+    reserve: Size | None = Field(None, description="Per port and lossless priority (4KiB [HPCC])")
     alpha: float | None = Field(
         None, gt=0, le=1024, description="Dynamic threshold over the free buffer (0.125 [HPCC])"
     )

@@ -73,7 +73,9 @@ def mark(ports: Any, queue: Any, link: Any, flow: Any, packet: Any, behind: Any)
 
 
 @jit(inline=True)
-def enqueue(ports: Any, egress: Any, packets: Any, link: Any, klass: Any, queue: Any, number: Any) -> None:
+def enqueue(
+    ports: Any, egress: Any, packets: Any, link: Any, klass: Any, queue: Any, number: Any
+) -> None:
     """Append a packet to a queue."""
     row = egress[queue]
     packets[number].next = NONE
@@ -208,8 +210,11 @@ def start(
     if held >= 0:
         source = held // run.classes
         if ports[source].credit == 1:
-            key = (EFFECTIVE << CLASS_SHIFT) | (CREDIT << KIND_SHIFT) | (source << 4) | (
-                held - source * run.classes
+            key = (
+                (EFFECTIVE << CLASS_SHIFT)
+                | (CREDIT << KIND_SHIFT)
+                | (source << 4)
+                | (held - source * run.classes)
             )
             push(runs, ev, wheel, far, end + ports[source].peer_prop, key, inner)
     need = port.mask & ~port.blocked != 0

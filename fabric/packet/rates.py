@@ -78,9 +78,7 @@ def reset(qp: Any, state: Any) -> None:
 
 
 @jit(inline=True)
-def _set_rate(
-    runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, number: Any, rate: Any
-) -> None:
+def _set_rate(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, number: Any, rate: Any) -> None:
     """Change a rate; a frame that waits for its time waits for the time at the new rate."""
     run = runs[0]
     qp = qps[number]
@@ -117,9 +115,7 @@ def _cut(
 
 
 @jit(inline=True)
-def congested(
-    runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any
-) -> None:
+def congested(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any) -> None:
     """Take a congestion notification for a queue pair."""
     run = runs[0]
     state = rates[number]
@@ -151,9 +147,7 @@ def congested(
 
 
 @jit(inline=True)
-def cut_tick(
-    runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any
-) -> None:
+def cut_tick(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any) -> None:
     """Cut the rate at a decrease tick if a notification has come since the last one."""
     run = runs[0]
     state = rates[number]
@@ -186,9 +180,7 @@ def _increase(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, nu
 
 
 @jit(inline=True)
-def rate_tick(
-    runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any
-) -> None:
+def rate_tick(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, rates: Any, number: Any) -> None:
     """Let the rate timer of a queue pair fire, or find that it was restarted meanwhile."""
     run = runs[0]
     state = rates[number]

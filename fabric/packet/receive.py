@@ -119,14 +119,14 @@ def _take_data(
     if flags & CE:
         qp.marks += 1
         qp.ce = 1
-        if run.cc != CC_NONE and run.ack_echo == 0 and (
-            qp.cnp_at < 0 or run.now - qp.cnp_at >= run.cnp_ps
+        if (
+            run.cc != CC_NONE
+            and run.ack_echo == 0
+            and (qp.cnp_at < 0 or run.now - qp.cnp_at >= run.cnp_ps)
         ):
             qp.cnp_at = run.now
             run.cnps += 1
-            out = _answer(
-                runs, ports, egress, packets, qps, pair, run.cnp_wire, KIND_CNP, 0, 0
-            )
+            out = _answer(runs, ports, egress, packets, qps, pair, run.cnp_wire, KIND_CNP, 0, 0)
     if qp.mode == TRUST:
         qp.expected = psn + 1
         node.got += 1
@@ -156,8 +156,11 @@ def _take_data(
                 answer = KIND_NAK
             elif flags & ACK_REQUEST or qp.expected > before + 1:
                 answer = KIND_ACK
-    elif qp.mode == GO_BACK_0 and psn == node.psn and psn <= qp.expected and (
-        node.state == 1 and node.qp == pair
+    elif (
+        qp.mode == GO_BACK_0
+        and psn == node.psn
+        and psn <= qp.expected
+        and (node.state == 1 and node.qp == pair)
     ):
         fresh = True  # the message begins anew
         node.got = 0
@@ -294,9 +297,7 @@ def receive(
         )
     if run.fold == 0:
         qps[packet.qp].inflight -= 1
-    return _take_data(
-        runs, ev, wheel, far, ports, egress, packets, qps, nodes, bits, number
-    )
+    return _take_data(runs, ev, wheel, far, ports, egress, packets, qps, nodes, bits, number)
 
 
 @jit(inline=True)
@@ -312,7 +313,9 @@ def timeout(
         return np.int64(NONE)
     if run.now < qp.rto_at:
         qp.rto_on = 1
-        push(runs, ev, wheel, far, qp.rto_at, (TIMER << CLASS_SHIFT) | (RTO << KIND_SHIFT) | pair, 0)
+        push(
+            runs, ev, wheel, far, qp.rto_at, (TIMER << CLASS_SHIFT) | (RTO << KIND_SHIFT) | pair, 0
+        )
         return np.int64(NONE)
     run.timeouts += 1
     qp.timeouts += 1

@@ -180,7 +180,9 @@ class PacketState:
         if network.ack_every == 0 and (
             self.mode != lay.TRUST or settings.fct_at_sender or (cc and settings.ack_echo)
         ):
-            why = "lost packets are repeated" if self.mode != lay.TRUST else "messages end with them"
+            why = (
+                "lost packets are repeated" if self.mode != lay.TRUST else "messages end with them"
+            )
             raise InputError(
                 f"there are no acknowledgements, but {why}", field="network.ack.every",
                 expected="1 or more",

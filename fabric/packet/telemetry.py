@@ -22,7 +22,7 @@ def _paused_ps(engine: PacketEngine) -> Any:
     klass = np.arange(len(state.egress)) % classes
     blocked = (np.repeat(state.ports.blocked, classes) >> klass) & 1
     pausing = np.repeat(state.ports.credit == 0, classes) & (blocked == 1)
-    open_ps = np.where(pausing, int(engine.env.now) - state.egress.since, 0)
+    open_ps = np.where(pausing, engine.now_ps - state.egress.since, 0)
     return state.egress.paused + np.maximum(open_ps, 0)
 
 

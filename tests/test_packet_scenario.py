@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios with ``engine: packet``: keys of the network block, tables, deadlock, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from railweave.runner import run_scenario
+from railweave.scenario import load_scenario
+from railweave.tools.cli import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def star(hosts: int, **keys: Any) -> dict[str, Any]:
+    names = [f"h{i}" for i in range(hosts)]
+    return {
+        "kind": "custom",
+        "nodes": dict.fromkeys(names, "host") | {"s1": "switch"},
+        "links": [
+            {"ends": [name, "s1"], "rate": "100Gbps", "delay": "500ns", **keys} for name in names
+        ],
+    }
+
+
+def scenario(topology: dict[str, Any], flows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "engine": "packet",
+        "topology": topology,
+        "workload": {"kind": "flows", "flows": flows},
+        **more,
+    }
+
+
+BARE = {"switch_latency": "0ns", "host_latency": "0ns", "ack": {"every": 0}}
+
+
+def test_four_senders_as_worked_by_hand() -> None:
+    flows = [{"id": f"f{i}", "src": f"h{i}", "dst": "h4", "size": f"{i + 1}MiB"} for i in range(4)]
+    network = {**BARE, "cc": {"kind": "none"}, "pfc": {"response": "0ns"}}
+    network["buffer"] = {"mode": "static", "xoff": "20MB", "headroom": "0B"}
+    network["buffer"]["total"] = "100MB"
+    result = run_scenario(scenario(star(5), flows, network=network)).raise_for_status()
+    ends = [record.end_ps for record in result.records]
+    assert ends == [342_599_680, 599_630_240, 771_095_360, 856_995_040]
+    assert result.network["pause_frames"] == 0
+
+
+def test_tables_have_the_counters(tmp_path: Path) -> None:
+    flows = [{"id": f"f{i}", "src": f"h{i}", "dst": "h3", "size": "2MiB"} for i in range(3)]
+    network = {"buffer": {"total": "3MB"}, "cc": {"profile": "scaled"}}
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(scenario(star(4), flows, network=network)))
+    done = CliRunner().invoke(app, ["run", str(file), "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0
+    result = json.loads((tmp_path / "out" / "result.json").read_text())["network"]
+    assert result["pause_frames"] > 0
+    assert result["drops"] == {
+        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0
+    }  # fmt: skip
+    with (tmp_path / "out" / "links.csv").open() as text:
+        links = list(csv.DictReader(text))
+    with (tmp_path / "out" / "flows.csv").open() as text:
+        rows = list(csv.DictReader(text))
+    assert sum(int(row["pause_frames_sent"]) for row in links) >= result["pause_frames"]
+    assert sum(int(row["paused_ps"]) for row in links) == result["paused_ps_total"]
+    assert sum(int(row["ecn_marked"]) for row in links) == result["ecn_marked"]
+    assert sum(int(row["cnps"]) for row in rows) <= result["cnps"]
+    assert rows[0]["path"].split()[0].startswith("h0/nic0:")
+    again = load_scenario(tmp_path / "out" / "scenario.yaml")
+    assert again.packet == load_scenario(file).packet
+
+
+def test_a_block_of_the_scenario_goes_before_that_of_the_topology() -> None:
+    topology = star(2)
+    topology["network"] = {"cc": {"kind": "dcqcn", "profile": "nic"}, "buffer": {"total": "8MB"}}
+    loaded = load_scenario(
+        scenario(
+            topology, [{"src": "h0", "dst": "h1", "size": "1MiB"}],
+            network={"cc": {"profile": "paper", "rai": "50Mbps"}, "rto": "none"},
+        )
+    )  # fmt: skip
+    packet = loaded.packet
+    assert packet.cc is not None
+    assert packet.cc.paper
+    assert packet.cc.steps_bps(100e9) == (50e6, 400e6)
+    assert (packet.buffer_bytes, packet.rto_ps) == (8_000_000, 0)
+
+
+def test_other_engines_say_which_keys_they_do_not_heed() -> None:
+    flows = [{"src": "h0", "dst": "h1", "size": "1MiB"}]
+    result = run_scenario(
+        scenario(star(2), flows, network={"cc": {"kind": "none"}, "rto": "1ms"})
+        | {"engine": "fluid"}
+    )
+    assert "only the packet engine heeds network.cc, network.rto" in result.warnings
+
+
+def test_a_buffer_without_room_for_headroom_is_refused() -> None:
+    flows = [{"src": "h0", "dst": "h1", "size": "1MiB"}]
+    result = CliRunner()
+    assert result is not None
+    with pytest.raises(Exception, match=r"network\.buffer: reserve and headroom of 's1' take"):
+        run_scenario(scenario(star(2), flows, network={"buffer": {"total": "50kB"}}))
+
+
+def test_priorities_are_served_in_turn() -> None:
+    """Two priorities on one port share it frame by frame; one of them alone is not held back."""
+    flows = [
+        {"id": "a", "src": "h0", "dst": "h2", "size": "4MiB", "priority": 3},
+        {"id": "b", "src": "h1", "dst": "h2", "size": "4MiB", "priority": 1},
+    ]
+    network = {**BARE, "cc": {"kind": "none"}, "pfc": {"lossless": [1, 3]}}
+    result = run_scenario(scenario(star(3), flows, network=network)).raise_for_status()
+    a, b = (record.fct_ps for record in result.records)
+    assert a == pytest.approx(b, rel=0.02)
+    assert a > 1.95 * 342_266_880
+
+
+TRIANGLE = {
+    "kind": "custom",
+    "nodes": {
+        **{f"{h}{i}": "host" for h in "hg" for i in range(3)},
+        **{f"s{i}": "switch" for i in range(3)},
+    },
+    "links": [
+        *({"ends": [f"{h}{i}", f"s{i}"], "rate": "100Gbps", "delay": "500ns"}
+          for h in "hg" for i in range(3)),
+        *({"ends": [f"s{i}", f"s{(i + 1) % 3}"], "rate": "100Gbps", "delay": "500ns"}
+          for i in range(3)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("expiry", [False, True])
+def test_a_deadlock_is_found_and_its_circle_named(expiry: bool) -> None:
+    """Flows over two of three links in a ring, more than fit: every link waits for the next."""
+    flows = [
+        {"id": f"{h}{i}", "src": f"{h}{i}", "dst": f"{h}{(i + 2) % 3}", "size": "8MiB",
+         "path": [f"{h}{i}", *(f"s{(i + k) % 3}" for k in range(3)), f"{h}{(i + 2) % 3}"]}
+        for h in "hg" for i in range(3)
+    ]  # fmt: skip
+    network = {
+        **BARE, "cc": {"kind": "none"}, "pfc": {"expiry": expiry},
+        "buffer": {"mode": "static", "xoff": "100kB", "xon": "10kB"},
+    }  # fmt: skip
+    result = run_scenario(scenario(TRIANGLE, flows, network=network))
+    assert (result.status, result.exit_code) == ("deadlocked", 1)
+    circle = result.to_dict()["network"]["deadlock"]
+    assert [entry["link"].split(":")[0] for entry in circle] == ["s0", "s1", "s2"]
+    assert all(entry["priority"] == 3 for entry in circle)
+    assert "wait for each other in a circle: s0:2>s1:2 (priority 3) -> " in str(result.error)
+    assert result.sim_time_ps > 100_000_000  # at least as long as it takes to be sure
+    assert all(record.end_ps < 0 for record in result.records)
+
+
+def test_a_collective_runs_its_own_graph() -> None:
+    """A ring all_reduce over packets takes at least its bound and at most a little more."""
+    data = {
+        "schema": 1,
+        "engine": "packet",
+        "topology": star(4),
+        "network": {"ack": {"every": 0}},
+        "workload": {
+            "kind": "collective", "op": "all_reduce", "sizes": ["4MiB"], "algorithm": "ring",
+            "ranks": "all",
+        },
+    }  # fmt: skip
+    result = run_scenario(data).raise_for_status()
+    fluid = run_scenario(data | {"engine": "fluid"}).raise_for_status()
+    (packet,), (rates,) = result.executed, fluid.executed
+    took, least = packet.end_ps - packet.start_ps, packet.bound_ps
+    assert least <= took < 1.05 * (rates.end_ps - rates.start_ps)
