@@ -64,8 +64,7 @@ def hierarchical_all_reduce(shape: Shape) -> Structure:
         # A leader sends nothing before its host's sum is complete: what it forwards in a reducing
         # step, and the chunk that it completes, contain that sum.
         depend_where(build, before=reduced, after=across)
-        after = np.roll(gathered, -1, axis=0)  # of the host that receives
-        depend_where(build, before=across, after=after)
+        depend_where(build, before=across, after=np.roll(gathered, -1, axis=0))
     else:
         depend_where(build, before=reduced, after=gathered)
     return build.finish()
@@ -133,15 +132,16 @@ def depend_where(
 def _across(
     build: StructureBuilder, leaders: NDArray[np.int32], *, phase: int
 ) -> NDArray[np.int32]:
-    """Add a ring all_reduce of each slice over the hosts.
+    """Add a ring all_reduce of each slice over the hosts; return the nodes, (hosts, slices).
 
-    Returns the nodes, shape (hosts, slices), by sending host; each runs for all of its steps.
+    Each node runs once per step: in step ``s`` the leader on host ``h`` sends chunk ``h - s - 1``
+    (modulo the number of hosts) of its slice.
     """
     hosts, slices = leaders.shape
     if hosts == 1:
-        return np.full((1, slices), -1, np.int32)
+        return np.empty((0, slices), np.int32)
     host = np.arange(hosts, dtype=np.int32)[:, None]
-    first = np.arange(slices, dtype=np.int32) * np.int32(hosts)
+    first = np.arange(slices, dtype=np.int32)[None, :] * np.int32(hosts)
     node = build.transfers(
         src=leaders,
         dst=np.roll(leaders, -1, axis=0),

@@ -110,16 +110,19 @@ class _Rails:
 
 def _across(
     build: StructureBuilder, rails: _Rails, *, phase: int, reducing: bool
-) -> NDArray[np.int32]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Add a ring over the hosts for each rail.
 
-    Returns the nodes, shape (hosts - 1, hosts, rails), by step and sending host.
+    Returns nodes by sending host, each (steps, hosts, rails): those that begin, all, and those
+    that end. Where all shares are alike, the three are one and the same step whose nodes run once
+    for each step of the ring.
     """
-    hosts = np.int32(rails.hosts)
-    step = np.arange(rails.hosts - 1, dtype=np.int32)[:, None, None]
-    host = np.arange(rails.hosts, dtype=np.int32)[None, :, None]
+    hosts = rails.hosts
+    alike = len(set(rails.shape.host_shares)) == 1
+    step = np.arange(1 if alike else hosts - 1, dtype=np.int32)[: hosts - 1, None, None]
+    host = np.arange(hosts, dtype=np.int32)[None, :, None]
     rail = np.arange(rails.rails, dtype=np.int32)[None, None, :]
-    block = (host - step - np.int32(reducing)) % hosts
+    block = (host - step - np.int32(reducing)) % np.int32(hosts)
     node = build.transfers(
         src=rails.leaders[None],
         dst=np.roll(rails.leaders, -1, axis=0)[None],
@@ -128,8 +131,19 @@ def _across(
         phase=phase + step,
         combine=reducing,
     )
-    build.depend(before=node[:-1], after=np.roll(node[1:], -1, axis=1))
-    return node
+    after = np.roll(node, -1, axis=1)
+    if not alike:
+        build.depend(before=node[:-1], after=after[1:])
+    elif len(node):
+        build.loop(
+            node,
+            after=after,
+            runs=hosts - 1,
+            first=rails.first[rail, 0],
+            cycle=hosts,
+            combining=(hosts - 1) * reducing,
+        )
+    return node[:1], node, node[-1:]
 
 
 @algorithm("all_gather", "hierarchical", closed_form=_two_level_ps, uses_hosts=True)
@@ -139,15 +153,15 @@ def two_level_all_gather(shape: Shape) -> Structure:
     build = StructureBuilder(n_ranks=shape.ranks, n_chunks=shape.ranks)
     rank, host, rail, share = rails.further()
     handed = build.transfers(src=rank, dst=rails.leaders[host, rail], chunk=share)
-    across = _across(build, rails, phase=int(len(rank) > 0), reducing=False)
-    if len(across):
-        build.depend(before=handed, after=across[0, host, rail])
+    begin, across, _ = _across(build, rails, phase=int(len(rank) > 0), reducing=False)
+    if len(begin):
+        build.depend(before=handed, after=begin[0, host, rail])
     gathered, _ = local_rings(
         build,
         rails.members,
         rails.first[:, 0],
         rails.span.sum(axis=1, dtype=np.int32),
-        phase=int(len(rank) > 0) + len(across),
+        phase=int(len(rank) > 0) + rails.hosts - 1,
         combine=False,
     )
     after = np.roll(gathered, -1, axis=0)[None]  # of the host that receives
@@ -170,14 +184,14 @@ def two_level_reduce_scatter(shape: Shape) -> Structure:
         combine=True,
     )
     longest = max(shape.host_shares) - 1
-    across = _across(build, rails, phase=longest, reducing=True)
+    _, across, end = _across(build, rails, phase=longest, reducing=True)
     rank, host, rail, share = rails.further()
     handed = build.transfers(
-        src=rails.leaders[host, rail], dst=rank, chunk=share, phase=longest + len(across)
+        src=rails.leaders[host, rail], dst=rank, chunk=share, phase=longest + rails.hosts - 1
     )
     # A leader sends nothing before its host's sum is complete.
     depend_where(build, before=reduced[..., None], after=np.moveaxis(across, 0, -1))
     build.depend(before=reduced[host, rail], after=handed)
-    if len(across):
-        build.depend(before=across[-1, host - 1, rail], after=handed)
+    if len(end):
+        build.depend(before=end[0, host - 1, rail], after=handed)
     return build.finish(order=rails.order)
