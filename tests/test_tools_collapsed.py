@@ -193,6 +193,15 @@ def test_many_groups_share_columns():
     assert "0\N{EN DASH}2" in texts
 
 
+def test_a_box_of_one_switch_bears_its_name():
+    tiers = arrange(fabric_of("superpod-h100-1su-tor"), expand=("none",))  # a leaf per 4 hosts
+    leaves = [tiers.nodes[number] for number in tiers.levels[1]]
+    assert [(node.name, node.collapsed) for node in leaves] == [
+        (f"leaf{number}", False) for number in range(8)
+    ]
+    assert [column.title for column in tiers.columns] == [f"hosts of leaf{n}" for n in range(8)]
+
+
 def test_planes_lie_apart_and_are_tinted():
     fabric = fabric_of("hpn7-pod")  # 15 segments of 8 leaves in each of 2 planes, 60 spines each
     tiers = arrange(fabric)
@@ -268,8 +277,8 @@ def test_load_of_a_bundle_is_its_hottest_link_and_its_mean():
     assert (outer.colour, inner.colour) == (ramp(0.8), ramp(0.25))
     assert inner.width < outer.width / 2
     strip = [box.fill for box in scene.boxes if box.height == 7.0]
-    assert strip.count(ramp(0.8)) == 2  # a host and its leaf
-    assert strip.count(ramp(0.2)) == 1  # the other host
+    assert strip.count(ramp(0.8)) == 1  # a host of the group
+    assert strip.count(ramp(0.2)) == 1  # the other
 
 
 def test_a_bundle_with_a_cable_down_says_so():
@@ -306,8 +315,10 @@ def test_the_command_expands_what_it_is_told(capsys, monkeypatch, tmp_path):
         root = ET.parse("a.svg").getroot()
         return {element.text for element in root.iter(f"{SVG}text")}
 
-    assert "leaf0" not in drawn("superpod-h100-1su-tor", "--expand", "none")
-    assert "leaf0" in drawn("superpod-h100-1su-tor")
+    none = drawn("superpod-h100-1su-tor", "--expand", "none")
+    assert "4 hosts" in none
+    assert "h3" not in none
+    assert "h3" in drawn("superpod-h100-1su-tor")
     two = drawn("superpod-b200-256", "--expand", "0", "--expand", "7")
     assert {"leaf0.r0", "leaf7.r7"} <= two
     assert "leaf1.r0" not in two

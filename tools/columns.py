@@ -64,7 +64,9 @@ def columns_of(fabric: Fabric, expand: Sequence[str] | None) -> list[Column]:
     group = host_groups(fabric)
     if "all" in expand:
         return _numbered(group, named=True)
-    columns = _numbered(group, named=False) or _by_leaf(fabric)
+    columns = _numbered(group, named=False)
+    if len(columns) < 2:  # no groups, or one of all hosts, which would say nothing
+        columns = max(columns, _by_leaf(fabric), key=len)
     labels = {column.label for column in columns}
     for asked in expand:
         if asked not in labels and asked not in _WORDS:

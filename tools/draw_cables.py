@@ -83,7 +83,7 @@ def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
                 inner = replace(cable, colour=look.mean, width=look.width * _CORE, opacity=1.0)
                 hot.append((look.load, inner))
             if few and len(bundle.cables) > 1:
-                _count(scene, layout, cable, bundle)
+                _count(scene, layout, cable, bundle, rated=len(bundles) <= _FEW_GATHERED)
     hot.sort(key=lambda pair: pair[0])  # the busiest is drawn last, on top
     scene.cables.extend(cable for _, cable in hot)
 
@@ -136,14 +136,17 @@ def _look(layout: Layout, bundle: Bundle, loads: LinkLoads | None, dense: float)
     return _Look(load, ramp(load), width, opacity, tip)
 
 
-def _count(scene: Scene, layout: Layout, cable: Cable, bundle: Bundle) -> None:
-    """Write the number of parallel cables on their line, where it hits no other label."""
+def _count(scene: Scene, layout: Layout, cable: Cable, bundle: Bundle, *, rated: bool) -> None:
+    """Write the number of parallel cables on their line, where it hits no other label.
+
+    With ``rated``, the lines of whole groups also say the rate.
+    """
     times = f"\N{MULTIPLICATION SIGN}{len(bundle.cables)}"
     rates = np.unique(layout.tiers.fabric.link_rate_bps[bundle.cables]).tolist()
     nodes = layout.tiers.nodes
     gathered = nodes[bundle.lower].collapsed or nodes[bundle.upper].collapsed
     texts = [times]
-    if gathered and len(rates) == 1:
+    if rated and gathered and len(rates) == 1:
         texts.insert(0, f"{len(bundle.cables):,} \N{MULTIPLICATION SIGN} {shown_rate(rates[0])}")
     for text in texts:
         for along in (0.18, 0.82, 0.3, 0.5, 0.7):  # near an end first, where lines lie apart

@@ -337,7 +337,7 @@ def _switch_node(
         name=first if len(members) == 1 else f"{first}\N{EN DASH}{last}",
         rail=rails.pop() if len(rails) == 1 else -1,
         plane=int(plane[members[0]]),
-        collapsed=place.single < 0,
+        collapsed=len(members) > 1,
     )
 
 
