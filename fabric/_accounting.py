@@ -86,7 +86,7 @@ def longest_chain(
     waits, left
         int32 (nodes,): predecessors, and runs; overwritten.
     succ
-        As `BoundSchedule.successors`.
+        As in `railweave.fabric.fluid_graph.FluidGraph`.
     early, ready
         (nodes,): working room that comes filled with 0.
     queue, begins

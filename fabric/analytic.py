@@ -24,6 +24,7 @@ class AnalyticEngine(JobEngine):
     """Lower bounds as times: no contention, no queues."""
 
     name = "analytic"
+    runs_loops = True
     capabilities = Capabilities(contention=False, packets=False, set_link=False)
 
     def __init__(self, *args: Any, **options: Any) -> None:

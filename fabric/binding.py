@@ -11,6 +11,7 @@ import numpy as np
 
 from railweave.fabric._accounting import longest_chain, paths_of_pairs
 from railweave.fabric._fluid_layout import LOOP
+from railweave.fabric.fluid_graph import FluidGraph
 from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
 from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
@@ -65,9 +66,25 @@ class BoundSchedule:
         return len(self.path)
 
     @cached_property
+    def graph(self) -> FluidGraph:
+        """The schedule as the fluid engine runs it."""
+        plan = self.schedule
+        return FluidGraph(
+            path=self.path,
+            wire_bytes=self.wire_bytes,
+            delay_ps=plan.delay_ps,
+            n_deps=plan.n_deps,
+            succ_ptr=plan.succ_ptr,
+            succ=self._successors,
+            looped=self.looped,
+            loop_rows=self._loop_rows,
+            n_runs=self.n_runs,
+        )
+
+    @property
     def roots(self) -> NDArray[np.int64]:
         """Nodes that wait for nothing, int64."""
-        return np.flatnonzero(self.schedule.n_deps == 0)
+        return self.graph.roots
 
     @cached_property
     def looped(self) -> NDArray[np.int64]:
@@ -86,8 +103,8 @@ class BoundSchedule:
         """Number of runs of all nodes."""
         return int(self.runs.sum(dtype=np.int64)) if len(self.looped) else self.n_nodes
 
-    @cached_property
-    def successors(self) -> NDArray[np.int32]:
+    @property
+    def _successors(self) -> NDArray[np.int32]:
         """``schedule.succ`` with ``~s`` instead of ``s`` where each run releases the next one."""
         plan = self.schedule
         if plan.loops is None:
@@ -101,9 +118,9 @@ class BoundSchedule:
         more = self.table.wire_bytes(self.path[at], self.schedule.size_bytes[at] + 1)
         return more - self.wire_bytes[at]
 
-    @cached_property
-    def loop_rows(self) -> NDArray[np.void]:
-        """The looped nodes as the fluid engine's LOOP records before their first run."""
+    @property
+    def _loop_rows(self) -> NDArray[np.void]:
+        """LOOP records of the looped nodes before their first run."""
         loops, at = self.schedule.loops, self.looped
         rows = np.zeros(len(at), LOOP)
         if loops is not None and len(at):
@@ -118,11 +135,6 @@ class BoundSchedule:
     def _chunk(self) -> NDArray[np.int32]:
         chunk = self.schedule.chunk
         return np.zeros(self.n_nodes, np.int32) if chunk is None else chunk
-
-    @cached_property
-    def has_delays(self) -> bool:
-        """Whether any node has a delay."""
-        return bool(self.schedule.delay_ps.any())
 
     @cached_property
     def usage(self) -> Usage:
@@ -195,7 +207,7 @@ class BoundSchedule:
             longest_chain(
                 self.path, self.wire_bytes, plan.size_bytes, plan.delay_ps, self.table.cost,
                 plan.n_deps.copy(), self.runs.copy(), np.zeros(self.n_nodes, np.int32),
-                plan.succ_ptr, self.successors, np.zeros(self.n_nodes, np.int64),
+                plan.succ_ptr, self.graph.succ, np.zeros(self.n_nodes, np.int64),
                 np.empty(2 * self.n_nodes, np.int32), np.empty(2 * self.n_nodes, np.int64),
             )
         )  # fmt: skip

@@ -53,6 +53,7 @@ class FluidEngine(JobEngine):
     """
 
     name = "fluid"
+    runs_loops = True
     capabilities = Capabilities(contention=True, packets=False, set_link=True)
 
     def __init__(self, *args: Any, memo: bool = True, **options: Any) -> None:
@@ -91,12 +92,12 @@ class FluidEngine(JobEngine):
 
     def _add(self, job: Job) -> int:
         if job.flow is None:
-            return self.state.add(job.bound, at_ps=int(self.env.now))
+            return self.state.add(job.bound.graph, at_ps=int(self.env.now))
         flow = job.flow
         parts = len(job.bound.path)
         cap = np.inf if flow.cap_bps is None else flow.cap_bps / parts
         return self.state.add(
-            job.bound,
+            job.bound.graph,
             at_ps=int(self.env.now),
             weight=flow.weight,
             cap_bps=cap,
@@ -214,7 +215,7 @@ class FluidEngine(JobEngine):
             job = self._jobs[group]
             job.runs_left -= 1
             if job.runs_left:
-                self.state.restart(group, job.bound, at_ps=now)
+                self.state.restart(group, job.bound.graph, at_ps=now)
             else:
                 self._leave(group)
                 self.state.release(group)

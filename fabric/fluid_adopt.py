@@ -14,7 +14,7 @@ from railweave.fabric.fluid_state import grown
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from railweave.fabric.binding import BoundSchedule
+    from railweave.fabric.fluid_graph import FluidGraph
     from railweave.fabric.fluid_state import FluidState
 
 __all__ = ["adopt"]
@@ -24,10 +24,11 @@ def adopt(
     whole: FluidState,
     other: FluidState,
     group: int,
-    bound: BoundSchedule,
+    graph: FluidGraph,
     *,
     links: NDArray[np.int64],
     paths: NDArray[np.int32],
+    own: NDArray[np.int32],
     offset_ps: int,
 ) -> int:
     """Take over a group under way in a smaller simulation; return its group here.
@@ -38,19 +39,21 @@ def adopt(
         The simulation that takes over.
     other, group
         The other simulation and the group in it.
-    bound
-        Its schedule, bound to the paths of this simulation.
+    graph
+        Its schedule, over the paths of this simulation.
     links, paths
-        The number here of each link and path of the other; what `bound` uses is idle here.
+        The number here of each link and path of the other; what they use is idle here.
+    own
+        The links that the schedule can limit or be limited by; not the other ways of their cables.
     offset_ps
         When the other's time 0 was.
     """
-    mine, base = whole.write(bound)
+    mine, base = whole.write(graph)
     their_base = int(other.groups[group].first_node)
     whole.groups[mine].left = other.groups[group].left
-    here, there = (slice(at, at + bound.n_nodes) for at in (base, their_base))
+    here, there = (slice(at, at + len(graph)) for at in (base, their_base))
     whole.nodes.deps[here] = other.nodes.deps[there]
-    looped = bound.looped
+    looped = graph.looped
     loops = other.loops[other.nodes.loop[their_base + looped]]
     whole.loops[whole.nodes.loop[base + looped]] = loops
     whole.add_events(int(whole.run.events_need + loops.early.sum() + other.run.events_used))
@@ -76,8 +79,7 @@ def adopt(
         if flow.bottleneck >= 0:
             flow.bottleneck = links[flow.bottleneck]
         push_finish(whole.run, whole.ends, whole.where, slot, flow.finish)
-    own = np.isin(links, bound.links)  # not the other way of a cable, which others may use
-    for at in np.flatnonzero(own):
+    for at in np.flatnonzero(np.isin(links, own)):  # others may use the other ways
         _take_members(whole, other, int(at), int(links[at]), slot_here)
     return mine
 

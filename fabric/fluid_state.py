@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from railweave.fabric.binding import BoundSchedule, Usage
+    from railweave.fabric.fluid_graph import FluidGraph
 
 __all__ = ["FluidState", "SolvePaths", "grown"]
 
@@ -143,9 +144,9 @@ class FluidState:
         self.links = grown(self.links, self.n_links + len(self.slots))
         self.order = grown(self.order, len(self.events) + len(self.slots))
 
-    def _new_block(self, bound: BoundSchedule) -> tuple[int, _Block]:
+    def _new_block(self, graph: FluidGraph) -> tuple[int, _Block]:
         """Find room for a schedule; return its group and where it lies."""
-        sizes = bound.n_nodes, len(bound.schedule.succ), len(bound.looped)
+        sizes = len(graph), len(graph.succ), len(graph.looped)
         freed = self._free_blocks.get(sizes)
         if freed:
             return freed.pop()
@@ -208,24 +209,23 @@ class FluidState:
 
     def write(
         self,
-        bound: BoundSchedule,
+        graph: FluidGraph,
         *,
         weight: float = 1.0,
         cap_bps: float = np.inf,
         in_turn: bool = True,
     ) -> tuple[int, int]:
         """Write a schedule's nodes into a block; return its group and first node."""
-        plan, n = bound.schedule, bound.n_nodes
-        group, block = self._new_block(bound)
-        base, edge = block.node, block.edge
-        write_nodes(self.nodes, base, bound.path, bound.wire_bytes, plan.succ_ptr, edge, group)
-        if len(bound.looped):
-            loops = np.arange(block.loop, block.loop + len(bound.looped))
-            self.nodes.loop[base + bound.looped] = loops
-            self.loops[loops] = bound.loop_rows
-        if bound.has_delays or self.delays[base : base + n].any():
-            self.delays[base : base + n] = plan.delay_ps
-        self.succ[edge : edge + len(plan.succ)] = bound.successors
+        group, block = self._new_block(graph)
+        base, edge, n = block.node, block.edge, len(graph)
+        write_nodes(self.nodes, base, graph.path, graph.wire_bytes, graph.succ_ptr, edge, group)
+        if len(graph.looped):
+            loops = np.arange(block.loop, block.loop + len(graph.looped))
+            self.nodes.loop[base + graph.looped] = loops
+            self.loops[loops] = graph.loop_rows
+        if graph.has_delays or self.delays[base : base + n].any():
+            self.delays[base : base + n] = graph.delay_ps
+        self.succ[edge : edge + len(graph.succ)] = graph.succ
         own = self.groups[group]
         own.first_node, own.weight, own.cap, own.in_turn = base, weight, cap_bps, in_turn
         self._blocks[group] = block
@@ -239,33 +239,33 @@ class FluidState:
 
     def add(
         self,
-        bound: BoundSchedule,
+        graph: FluidGraph,
         *,
         at_ps: int,
         weight: float = 1.0,
         cap_bps: float = np.inf,
         in_turn: bool = True,
     ) -> int:
-        """Start a bound schedule at ``at_ps``, not in the past, and return its group number.
+        """Start a schedule at ``at_ps``, not in the past, and return its group number.
 
         ``in_turn``: its messages on one path go one after the other.
         """
-        group, _ = self.write(bound, weight=weight, cap_bps=cap_bps, in_turn=in_turn)
-        self.restart(group, bound, at_ps=at_ps)
+        group, _ = self.write(graph, weight=weight, cap_bps=cap_bps, in_turn=in_turn)
+        self.restart(group, graph, at_ps=at_ps)
         return group
 
-    def restart(self, group: int, bound: BoundSchedule, *, at_ps: int) -> None:
+    def restart(self, group: int, graph: FluidGraph, *, at_ps: int) -> None:
         """Let a group that has ended (or not begun) run from its first nodes on."""
         block = self._blocks[group]
-        nodes = slice(block.node, block.node + bound.n_nodes)
-        self.groups[group].left = bound.n_runs
-        self.nodes.deps[nodes] = bound.schedule.n_deps
-        if len(bound.looped):
-            self.loops[block.loop : block.loop + len(bound.looped)] = bound.loop_rows
+        nodes = slice(block.node, block.node + len(graph))
+        self.groups[group].left = graph.n_runs
+        self.nodes.deps[nodes] = graph.n_deps
+        if len(graph.looped):
+            self.loops[block.loop : block.loop + len(graph.looped)] = graph.loop_rows
         if int(self.run.events_need) > len(self.events) - self.run.events_used:
             self.add_events(int(self.run.events_need))
         start_nodes(
-            self.run, self.events, self.delays, self.timers, self.opened, block.node, bound.roots,
+            self.run, self.events, self.delays, self.timers, self.opened, block.node, graph.roots,
             at_ps,
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from railweave.fabric.binding import Binder, BoundSchedule, Usage, link_bytes
 from railweave.fabric.engine import CollectiveRecord, Engine, LinkCounters
 from railweave.fabric.errors import InputError
 from railweave.fabric.flow import Flow, FlowRecord
+from railweave.fabric.loops import expand
 from railweave.fabric.paths import PathTable
 from railweave.fabric.routing import PathSet
 from railweave.fabric.schedule import Schedule, ScheduleBuilder
@@ -69,6 +70,9 @@ class JobEngine(Engine):
     qp_mode
         ``split``: every message over all of them; ``round-robin``: one message each in turn.
     """
+
+    runs_loops = False
+    """Whether it executes looped schedules as they are, instead of with a node for each run."""
 
     def __init__(
         self,
@@ -152,7 +156,7 @@ class JobEngine(Engine):
         known = self._bound.get(key)
         if known is not None and (schedule.key is not None or known[0] is schedule):
             return known[1]
-        bound = self.binder.bind(schedule, devices)
+        bound = self.binder.bind(schedule if self.runs_loops else expand(schedule), devices)
         if len(schedule) <= _SMALL:
             if len(self._bound) >= _REMEMBERED:
                 del self._bound[next(iter(self._bound))]

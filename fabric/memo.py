@@ -11,25 +11,25 @@ there.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
-from railweave.fabric.binding import BoundSchedule, Usage, expand_spans
+from railweave.fabric.binding import expand_spans
 from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from railweave.fabric.binding import BoundSchedule, Usage
+    from railweave.fabric.fluid_graph import FluidGraph
     from railweave.fabric.paths import PathTable
 
 __all__ = ["Isolated", "Span"]
-
-_SCHEDULE_COLUMNS = ("delay_ps", "n_deps", "succ_ptr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,23 +84,19 @@ class Isolated:
         self._ack_share = whole.links.ack_share[self.links]
 
     @cached_property
-    def _own(self) -> BoundSchedule:
+    def _own(self) -> FluidGraph:
         """The schedule over the own paths."""
         row = np.full(len(self.bound.table) + 1, -1, np.int32)
         row[self.bound.usage.path] = np.arange(len(self.bound.usage.path), dtype=np.int32)
-        return BoundSchedule(
-            self.bound.schedule, self.bound.table, row[self.bound.path], self.bound.wire_bytes
-        )
+        return replace(self.bound.graph, path=row[self.bound.path])
 
     @cached_property
     def key(self) -> bytes:
         """Equal keys take equal times: everything that the simulation depends on, hashed."""
         digest = hashlib.blake2b(digest_size=16)
-        plan, paths = self.bound.schedule, self.paths
+        paths = self.paths
         for array in (
-            self._own.path, self.bound.wire_bytes, self.bound.successors, self.bound.looped,
-            self.bound.loop_rows, *(getattr(plan, c) for c in _SCHEDULE_COLUMNS),
-            *(paths.routes[name] for name in PATH.names or ()),
+            *self._own.arrays(), *(paths.routes[name] for name in PATH.names or ()),
             *(paths.hops[name] for name in HOP.names or ()), self._capacity, self._ack_share,
         ):  # fmt: skip
             digest.update(len(array).to_bytes(8, "little"))
@@ -129,10 +125,10 @@ class Isolated:
     def resume(self, whole: FluidState, *, start_ps: int, now_ps: int) -> int:
         """Continue a run that began at ``start_ps`` inside ``whole``; return its group there."""
         if now_ps == start_ps:
-            return whole.add(self.bound, at_ps=now_ps)
+            return whole.add(self.bound.graph, at_ps=now_ps)
         state, group, _ = self.run(now_ps - start_ps)
         whole.reach(now_ps)  # what changed before must not be solved for with these flows
         return adopt(
-            whole, state, group, self.bound, links=self.links, paths=self.bound.usage.path,
-            offset_ps=start_ps,
+            whole, state, group, self.bound.graph, links=self.links,
+            paths=self.bound.usage.path, own=self.bound.links, offset_ps=start_ps,
         )  # fmt: skip
