@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Set
 
     from railweave.tools.emulate.plan import Interface, NetworkPlan
     from railweave.tools.emulate.routes import NextHops
     from railweave.tools.emulate.shaping import Shaping
 
-__all__ = ["route_changes", "setup_request"]
+__all__ = ["neighbour_line", "route_changes", "setup_request"]
 
 _TABLE: Final = 1000  # of a host's first NIC; below the kernel's own 253 to 255 none is used
 _TCP: Final = "rto_min 20ms congctl cubic"
@@ -89,6 +89,11 @@ def _metrics(plan: NetworkPlan, links: tuple[int, ...]) -> str:
     return f"{_TCP} {via}" if via.startswith("nexthop") else f"{via} {_TCP}"
 
 
+def neighbour_line(one: Interface, other: Interface) -> str:
+    """Return the line that tells an interface who is at the other end of its cable."""
+    return f"neigh replace {other.address} lladdr {other.mac} dev {one.name} nud permanent"
+
+
 def _interface_lines(plan: NetworkPlan, one: Interface, shaping: Shaping) -> list[str]:
     other = plan.interfaces[one.link ^ 1]
     gso = "" if shaping.gso_bytes is None else f" gso_max_size {shaping.gso_bytes}"
@@ -96,7 +101,7 @@ def _interface_lines(plan: NetworkPlan, one: Interface, shaping: Shaping) -> lis
     return [
         *lines,
         f"addr add {one.address}/31 dev {one.name}",
-        f"neigh add {other.address} lladdr {other.mac} dev {one.name} nud permanent",
+        neighbour_line(one, other),
         *([f"link set dev {one.name} up"] if one.up and other.up else []),
     ]
 
@@ -146,11 +151,13 @@ def setup_request(plan: NetworkPlan, shaping: Shaping) -> dict[str, Any]:
     }
 
 
-def route_changes(plan: NetworkPlan, before: NextHops, after: NextHops) -> dict[str, list[str]]:
+def route_changes(
+    plan: NetworkPlan, before: NextHops, after: NextHops, *, came: Set[int] = frozenset()
+) -> dict[str, list[str]]:
     """Return, per switch namespace, the ``ip`` lines that lead from one set of routes to another.
 
-    Routes whose next hops stay are written again where a link of theirs went down and came back:
-    the kernel drops a route with its last next hop. Hosts keep their routes.
+    Routes over links that just ``came`` back are written whether they change or not, as the kernel
+    drops a route with its last next hop. Hosts keep their routes.
     """
     lines: dict[str, list[str]] = {}
     for switch in plan.switches:
@@ -159,10 +166,10 @@ def route_changes(plan: NetworkPlan, before: NextHops, after: NextHops) -> dict[
         for target in sorted({*old, *new}):
             to = f"{plan.address(target)}/32"
             if target in new:
-                if new[target] != old.get(target):
+                if new[target] != old.get(target) or not came.isdisjoint(new[target]):
                     here.append(f"route replace {to} {_via(plan, new[target], plan.interfaces)}")
             else:
-                here.append(f"route del {to}")
+                here.append(f"route replace unreachable {to}")
         if here:
             lines[plan.fabric.device_names[switch]] = here
     return lines

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.fabric.errors import InputError, RailweaveError
+from railweave.tools.emulate.sandbox import SandboxError
 from railweave.tools.emulate.shaping import CLASSES
 
 if TYPE_CHECKING:
@@ -193,17 +194,42 @@ class Circuits:
         return shared + sum(self._queues[link ^ 1, one.sport % CLASSES] for link in one.links)
 
     # ------------------------------------------------------------------ asking the kernel
-    def trace(self, circuit: Circuit) -> tuple[int, ...]:
-        """Ask the kernel again which links a circuit takes now."""
-        again = _Try(circuit.source, circuit.target, circuit.source_port, circuit.target_port)
-        self._trace([again])
-        return tuple(again.links)
+    def trace(self, circuit: Circuit) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """Ask the kernels which links a circuit takes now, there and back; None: none leads on."""
 
-    def trace_ports(self, source: int, target: int, sport: int, dport: int) -> tuple[int, ...]:
-        """Ask the kernel which links lead from a NIC to another for any ports."""
+        def way(source: int, target: int, sport: int, dport: int) -> tuple[int, ...] | None:
+            one = _Try(source, target, sport, dport)
+            while one.here != one.target:
+                name = self.plan.namespace(one.here)
+                lines = {name: [self._question(one)]}
+                try:
+                    said = self._sandbox.call("ip", namespaces=lines, as_json=True)
+                except SandboxError:  # the tool fails where there is no route
+                    return None
+                device = json.loads(said[name].splitlines()[0])[0].get("dev")
+                if (name, device) not in self.plan.by_name:
+                    return None
+                self._step(one, self.plan.by_name[name, device].link)
+            return tuple(one.links)
+
+        return (
+            way(circuit.source, circuit.target, circuit.source_port, circuit.target_port),
+            way(circuit.target, circuit.source, circuit.target_port, circuit.source_port),
+        )
+
+    def moved_to(self, sandbox: Sandbox) -> None:
+        """Go on in another sandbox built by the same plan: the same ports, the same ways."""
+        self._sandbox = sandbox
+
+    def know(self, key: Hashable, source: int, target: int, sport: int, dport: int) -> Circuit:
+        """Take up a connection that a program opened, with the ways that the kernel gives it."""
+        self._add({key: self._traced(source, target, sport, dport)})
+        return self._found[key]
+
+    def _traced(self, source: int, target: int, sport: int, dport: int) -> _Try:
         asked = _Try(source, target, sport, dport)
         self._trace([asked])
-        return tuple(asked.links)
+        return asked
 
     def _trace(self, tries: Sequence[_Try]) -> None:
         """Follow every try from hop to hop; all that are at one place are asked for at once."""

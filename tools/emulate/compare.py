@@ -141,7 +141,14 @@ def compare(emulation: Emulation) -> Comparison:
         if one.tag in by_tag
     ]
     counted = measured.links.wire_bytes + measured.links.ack_bytes
-    fabric, expected = measured.fabric, emulation.expected
+    fabric = measured.fabric
+    expected = emulation.expected
+    compared = (
+        []
+        if expected is None or measured.error is not None
+        else np.flatnonzero(fabric.link_network & (expected.wire_bytes > 0)).tolist()
+    )
+    total = 0 if expected is None else expected.wire_bytes + expected.ack_bytes
     return Comparison(
         flows=tuple(flows),
         collectives=tuple(collectives),
@@ -155,9 +162,9 @@ def compare(emulation: Emulation) -> Comparison:
         links=tuple(
             LinkRow(
                 name=fabric.link_name(link),
-                expected_bytes=int(expected.wire_bytes[link] + expected.ack_bytes[link]),
+                expected_bytes=int(total[link]),
                 counted_bytes=int(counted[link]),
             )
-            for link in np.flatnonzero(fabric.link_network & (expected.wire_bytes > 0)).tolist()
+            for link in compared
         ),
     )

@@ -133,11 +133,13 @@ class EmulatedEngine(CreditedBounds):
         if self.began_ns is None:
             self._lab.begin()
         now_ps = int(self.env.now)
-        if not self._jobs:  # nothing is under way: the clock starts again from here
+        first = self.began_ns is None
+        if first or not (self._jobs or self._lab.deeds):  # nothing under way: on from here
             self._anchor_ps = now_ps
             self._anchor_ns = time.monotonic_ns() + _SETTLE_NS
         if self.began_ns is None:
             self.began_ns = self._anchor_ns
+            self._lab.schedule(self.wall_ns(0))
         self._jobs.update((graph["job"], job) for graph, job in zip(graphs, starting, strict=True))
         self._lab.sandbox.call("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
 

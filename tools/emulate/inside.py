@@ -124,30 +124,35 @@ class Inside:
         return found
 
     # ------------------------------------------------------------------ later
-    def _later(self, when_ns: int, name: str, ip: dict[str, Any], tc: dict[str, Any]) -> None:
-        """Run batches at a time of the monotonic clock, then tell ``acted``."""
-        ready = [("ip", space, lines) for space, lines in ip.items()]
-        ready += [("tc", space, lines) for space, lines in tc.items()]
+    def _later(
+        self, when_ns: int, name: str, ip: list[dict[str, list[str]]], tc: dict[str, list[str]]
+    ) -> None:
+        """Run batches at a time of the monotonic clock, stage after stage, then tell ``acted``."""
+        stages = [[("ip", space, lines) for space, lines in stage.items()] for stage in ip]
+        stages.append([("tc", space, lines) for space, lines in tc.items()])
+        self.loop.at(when_ns, lambda: self._act(name, stages, time.monotonic_ns()))
 
-        def act() -> None:
-            began = time.monotonic_ns()
-            running = [run_batch(tool, space, lines) for tool, space, lines in ready]
-            left = len(running)
+    def _act(self, name: str, stages: list[list[tuple[str, str, list[str]]]], began: int) -> None:
+        while stages and not stages[0]:
+            stages.pop(0)
+        if not stages:
+            ended = time.monotonic_ns()
+            self.tell({"event": "acted", "name": name, "began": began, "ended": ended})
+            return
+        running = [run_batch(tool, space, lines) for tool, space, lines in stages.pop(0)]
+        left = len(running)
 
-            def ended(process: subprocess.Popen[bytes]) -> None:
-                nonlocal left
-                left -= 1
-                said = process.stderr.read().decode(errors="replace") if process.stderr else ""
-                if process.wait() and said:
-                    self.tell({"event": "failed", "name": name, "said": said.strip()})
-                if not left:
-                    ended_ns = time.monotonic_ns()
-                    self.tell({"event": "acted", "name": name, "began": began, "ended": ended_ns})
+        def ended_one(process: subprocess.Popen[bytes]) -> None:
+            nonlocal left
+            left -= 1
+            said = process.communicate()[1].decode(errors="replace").strip()
+            if process.returncode:
+                self.tell({"event": "failed", "name": name, "said": said})
+            elif not left:
+                self._act(name, stages, began)
 
-            for process in running:
-                self.loop.on_exit(process.pid, partial(ended, process))
-
-        self.loop.at(when_ns, act)
+        for process in running:
+            self.loop.on_exit(process.pid, partial(ended_one, process))
 
     # ------------------------------------------------------------------ ranks
     def _spawn(self, rank: int, namespace: str, command: list[str], env: dict[str, str]) -> int:

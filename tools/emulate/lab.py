@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from railweave.tools.emulate.faults import Deed
     from railweave.tools.emulate.plan import NetworkPlan
     from railweave.tools.emulate.shaping import Mode
 
@@ -47,6 +48,8 @@ class Lab:
         What to build, and how its cables queue.
     limit_s
         Wall time after which traffic is stopped.
+    circuits
+        Those of an earlier lab of the same plan.
 
     Raises
     ------
@@ -54,13 +57,21 @@ class Lab:
         Namespaces are not permitted here, or the kernel lacks something.
     """
 
-    def __init__(self, plan: NetworkPlan, *, mode: Mode, limit_s: float) -> None:
+    def __init__(
+        self,
+        plan: NetworkPlan,
+        *,
+        mode: Mode,
+        limit_s: float,
+        circuits: Circuits | None = None,
+    ) -> None:
         self.plan = plan
         self.shaping = Shaping.of(plan, mode)
         self.limit_s = limit_s
         self.headroom: Headroom | None = None
         self.expected_s = 0.0
         self.acted: list[dict[str, Any]] = []
+        self.deeds: list[Deed] = []
         self.sandbox = Sandbox(limit_s=limit_s + _BUILDING_S)
         try:
             features = self.sandbox.call("probe")
@@ -68,7 +79,8 @@ class Lab:
             self.congestion = next(one for one in CONGESTION if not features[f"TCP {one}"])
             self.sandbox.call("build", **setup_request(plan, self.shaping))
             self._namespaces = sorted({one.namespace for one in plan.interfaces.values()})
-            self.circuits = Circuits(self.sandbox, plan)
+            self.circuits = circuits or Circuits(self.sandbox, plan)
+            self.circuits.moved_to(self.sandbox)
             self._opened = 0
             self._before: dict[int, int] = self._count()
             self._cpus: CpuTimes | None = None
@@ -128,6 +140,17 @@ class Lab:
         self._began_ns = time.monotonic_ns()
         self._before = self._count()
         self._cpus = CpuTimes.now()
+
+    def schedule(self, zero_ns: int) -> None:
+        """Have the deeds done when their time comes; ``zero_ns``: the fabric's time 0."""
+        for deed in self.deeds:
+            self.sandbox.call(
+                "later",
+                when_ns=zero_ns + deed.wall_after(self.plan.scale),
+                name=deed.name,
+                ip=deed.ip,
+                tc=deed.tc,
+            )
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """Take note of an event that is not the end of a transfer."""

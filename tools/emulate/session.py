@@ -16,11 +16,14 @@ from railweave.runner import Stage, faulted_fabric, run_scenario
 from railweave.scenario import load_scenario
 from railweave.tools.emulate.choosing import PathChooser, steered
 from railweave.tools.emulate.emulated import EmulatedEngine, Stall
+from railweave.tools.emulate.faults import deeds
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.lab import Lab
 from railweave.tools.emulate.plan import make_plan
 from railweave.tools.emulate.predicting import PredictingEngine
 from railweave.tools.emulate.ranks import check_command, rank_environment, run_ranks
+from railweave.tools.emulate.rehearsal import rehearse
+from railweave.tools.emulate.rerouting import ReroutingEngine
 from railweave.tools.emulate.shaping import FRAME_HEADER_BYTES, PAYLOAD_BYTES
 from railweave.workloads.workload import locating
 
@@ -32,9 +35,11 @@ if TYPE_CHECKING:
     from railweave.result import Result
     from railweave.scenario import Scenario, ScenarioSource
     from railweave.tools.emulate.choosing import Choice
+    from railweave.tools.emulate.faults import Deed, TimedFault
     from railweave.tools.emulate.headroom import Headroom
     from railweave.tools.emulate.plan import NetworkPlan
     from railweave.tools.emulate.ranks import RankEnd
+    from railweave.tools.emulate.rehearsal import Phase
     from railweave.tools.emulate.shaping import Mode
 
 __all__ = [
@@ -49,6 +54,7 @@ __all__ = [
 
 DEFAULT_SCALE: Final = 2000
 DEFAULT_LIMIT_S: Final = 300.0
+DEFAULT_REROUTE_S: Final = 0.05
 _ACK_EVERY: Final = 11
 """Packets per acknowledgement: a GSO packet of 16 kB holds 11, and is acknowledged as one."""
 _ACK_BYTES: Final = 66
@@ -69,12 +75,18 @@ class Options:
         Which paths connections take, see `PathChooser`.
     limit_s
         Wall time of the traffic, at most.
+    reroute_s
+        Wall time from a change of a cable until the control plane changes the routes.
+    faults
+        What happens in mid-run.
     """
 
     scale: int = DEFAULT_SCALE
     mode: Mode = "fair"
     paths: Choice = "kernel"
     limit_s: float = DEFAULT_LIMIT_S
+    reroute_s: float = DEFAULT_REROUTE_S
+    faults: tuple[TimedFault, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +102,7 @@ class Emulation:
     headroom
         How busy the CPUs were, or None where no traffic ran.
     expected
-        What each link should have carried by sizes and paths.
+        What each link should have carried by sizes and paths; None where faults moved them.
     stalls
         Flow or collective -> its longest silence.
     drops
@@ -107,7 +119,7 @@ class Emulation:
     predicted: Result
     measured: Result
     headroom: Headroom | None
-    expected: LinkCounters
+    expected: LinkCounters | None
     stalls: Mapping[str, Stall]
     drops: int
     wall_s: float
@@ -175,7 +187,47 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
         Namespaces are not permitted here, or the kernel lacks something.
     """
     plan, routing = lay_out(scenario, options)
-    with Lab(plan, mode=options.mode, limit_s=options.limit_s) as lab:
+    lab, kernel, predicted, phases, plan_deeds = _prepared(scenario, options, plan, routing)
+    with lab:
+        expected_s = _busy_ps(predicted) * options.scale / PS_PER_S
+        last_s = max((phase.wall_ns for phase in phases), default=0) / 1e9
+        if expected_s > options.limit_s:
+            raise InputError(
+                f"the emulation would take {expected_s:.0f} s",
+                field="limit",
+                expected=f"at most {options.limit_s:g} s: less traffic, a smaller scale, "
+                "or a higher --limit",
+            )
+        if phases:  # the rehearsal has changed it
+            lab.close()
+            lab = Lab(plan, mode=options.mode, limit_s=options.limit_s, circuits=lab.circuits)
+    with lab:
+        lab.expected_s = expected_s + last_s
+        lab.deeds = plan_deeds
+        measured, engine = _measure(scenario, lab, kernel)
+        if phases:
+            silences = {name: stall.length_ns for name, stall in engine.stalls.items()}
+            predicted = predict(scenario, lab, kernel, phases=phases, stalls_ns=silences)
+        return Emulation(
+            options=options,
+            predicted=predicted,
+            measured=_told(measured, options, lab),
+            headroom=lab.headroom,
+            wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
+            expected=None if phases else engine.arithmetic(),
+            stalls=engine.stalls,
+            drops=lab.drops() if measured.error is None else 0,
+            congestion=lab.congestion,
+            unprivileged=lab.sandbox.unprivileged,
+        )
+
+
+def _prepared(
+    scenario: Scenario, options: Options, plan: NetworkPlan, routing: Routing
+) -> tuple[Lab, KernelRouting, Result, list[Phase], list[Deed]]:
+    """Build the network, find every circuit by a prediction, and rehearse the faults."""
+    lab = Lab(plan, mode=options.mode, limit_s=options.limit_s)
+    try:
         kernel = KernelRouting(
             plan.fabric,
             policy=routing.policy,
@@ -185,42 +237,60 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
         )
         predicted = predict(scenario, lab, kernel)
         predicted.raise_for_status()
-        lab.expected_s = _busy_ps(predicted) * options.scale / PS_PER_S
-        if lab.expected_s > options.limit_s:
-            raise InputError(
-                f"the emulation would take {lab.expected_s:.0f} s",
-                field="limit",
-                expected=f"at most {options.limit_s:g} s: less traffic, a smaller scale, "
-                "or a higher --limit",
-            )
-        measured, engine = _measure(scenario, lab, kernel)
-        return Emulation(
-            options=options,
-            predicted=predicted,
-            measured=_told(measured, options, lab),
-            headroom=lab.headroom,
-            wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
-            expected=engine.arithmetic(),
-            stalls=engine.stalls,
-            drops=lab.drops() if measured.error is None else 0,
-            congestion=lab.congestion,
-            unprivileged=lab.sandbox.unprivileged,
+        plan_deeds = deeds(
+            plan,
+            lab.shaping,
+            options.faults,
+            policy=routing.policy,
+            seed=routing.seed,
+            reroute_ns=int(options.reroute_s * 1e9),
         )
+        phases = rehearse(lab, plan_deeds)
+        if phases:
+            predicted = predict(scenario, lab, kernel, phases=phases)
+            predicted.raise_for_status()
+    except BaseException:
+        lab.close()
+        raise
+    return lab, kernel, predicted, phases, plan_deeds
 
 
-def predict(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> Result:
-    """Run a scenario on the fluid engine over the kernels' paths."""
+def predict(
+    scenario: Scenario,
+    lab: Lab,
+    kernel: KernelRouting,
+    *,
+    phases: Sequence[Phase] = (),
+    stalls_ns: Mapping[str, int] | None = None,
+) -> Result:
+    """Run a scenario on the fluid engine over the kernels' paths.
+
+    Parameters
+    ----------
+    phases
+        What faults change, from a rehearsal.
+    stalls_ns
+        Silences that were measured after them, in ns of the wall clock.
+    """
 
     def stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
-        engine = PredictingEngine(
-            env,
-            kernel.fabric,
-            kernel,
-            scenario.settings,
-            burst_bytes=lab.burst_bytes,
-            credit_ps=lab.credit_ps,
-            qps=scenario.model.routing.qps,
-            qp_mode=scenario.model.routing.qp_mode,
+        given: dict[str, Any] = {
+            "burst_bytes": lab.burst_bytes,
+            "credit_ps": lab.credit_ps,
+            "qps": scenario.model.routing.qps,
+            "qp_mode": scenario.model.routing.qp_mode,
+        }
+        place = (env, kernel.fabric, kernel, scenario.settings)
+        engine = (
+            ReroutingEngine(
+                *place,
+                phases=phases,
+                scale=lab.plan.scale,
+                stalls_ns=stalls_ns or {},
+                **given,
+            )
+            if phases
+            else PredictingEngine(*place, **given)
         )
         return Stage(fabric=kernel.fabric, routing=kernel, engine=engine)
 
