@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from railweave.fabric.devices import host_model, nic_model, rack_model, switch_model
 from railweave.fabric.errors import InputError, UnreachableError
 from railweave.fabric.graph import DeviceKind
-from railweave.fabric.routing import Routing
+from railweave.fabric.routing import POLICIES, Routing
 from railweave.topologies import build_topology, load_topology
 from railweave.topologies.checks import check
 from railweave.topologies.reach import list_unreachable, unreachable_pairs
@@ -402,6 +402,23 @@ def test_route_sets_are_all_shortest_paths(name):
         assert len(set(found)) == len(found)
         assert set(found) == by_networkx(fabric, src, dst)
     assert crossed or name == "nvl-domain-1"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", [*CASES, *CORNERS])
+def test_every_policy_keeps_to_the_route_sets(name, policy):
+    fabric = built(name)
+    routing = Routing(fabric, policy=policy, seed=7)
+    for src, dst in sample_of_pairs(fabric):
+        try:
+            allowed = routing.equal_cost_paths(src, dst)
+        except UnreachableError:
+            continue
+        found = routing.routes([src], [dst])
+        if policy == "spray":
+            assert set(found.path(0)) == {link for path in allowed for link in path}
+        else:
+            assert found.path(0) in allowed
 
 
 @pytest.mark.parametrize("name", [*CASES, *CORNERS])

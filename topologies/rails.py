@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -40,7 +40,14 @@ class RailUpper(TopologyModel):
         leaf = switch_model(self.leaf.switch)
         return tiers_of(self.links, leaf, spine, self.core, phy_ps=phy_ps)
 
-    def rail_layout(self, roster: Roster, *, each: int = 1, **more: object) -> Layout:
+    def rail_layout(
+        self,
+        roster: Roster,
+        *,
+        each: int = 1,
+        planes: int = 1,
+        apart: Literal["rails"] | None = None,
+    ) -> Layout:
         """Return which hosts share leaves.
 
         Parameters
@@ -49,8 +56,8 @@ class RailUpper(TopologyModel):
             The hosts.
         each
             Hosts of what the file counts: 1, or the hosts of a rack.
-        more
-            Further fields of the layout.
+        planes, apart
+            As in `Layout`.
 
         Raises
         ------
@@ -77,7 +84,8 @@ class RailUpper(TopologyModel):
             unit=group,
             rails=rails,
             pod=pod,
-            **more,  # type: ignore[arg-type]
+            planes=planes,
+            apart=apart,
         )
 
 

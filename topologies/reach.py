@@ -194,13 +194,18 @@ def _nic_reach(fabric: Fabric) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     for a, others in neighbours.items():
         beside = (a,) if any(is_nic[other] for other in others) else ()
         place_of[a] = keys.setdefault((*others, *beside), len(keys))
-    dense = np.full(fabric.n_devices, -1, np.int64)
-    dense[fabric.switches] = np.arange(len(fabric.switches))
-    on = np.zeros((len(keys) + 1, len(fabric.switches)), np.float32)  # floats multiply faster
-    for key, number in keys.items():
-        switches = dense[list(key)]
-        on[number, switches[switches >= 0]] = 1
-    reach = np.asarray((on @ _switch_reach(fabric, network) @ on.T) > 0)
+    # The switches of each place, one by one, and a last one that nothing reaches, so that none
+    # is without. A place reaches what any of its switches reaches.
+    count = len(fabric.switches)
+    dense = np.full(fabric.n_devices, count, np.int64)
+    dense[fabric.switches] = np.arange(count)
+    members = [[*dense[list(key)].tolist(), count] for key in (*keys, ())]
+    starts = np.cumsum([0, *(len(member) for member in members[:-1])])
+    flat = np.concatenate(members)
+    below = np.zeros((count + 1, count + 1), np.bool_)
+    below[:count, :count] = _switch_reach(fabric, network)
+    from_place = np.logical_or.reduceat(below[flat], starts, axis=0)
+    reach = np.logical_or.reduceat(from_place[:, flat], starts, axis=1)
     place = np.full(fabric.n_devices, len(keys), np.int64)
     place[nic[alone]] = np.searchsorted(homes, peer[alone])
     place[list(place_of)] = list(place_of.values())
@@ -211,24 +216,32 @@ def _nic_reach(fabric: Fabric) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     return reach, place
 
 
-def _switch_reach(fabric: Fabric, network: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """0/1 (switches, switches): whether the second lies below the top of a climb from the first."""
+def _switch_reach(fabric: Fabric, network: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return, by two switches, whether the second lies below the top of a climb from the first."""
     switches = fabric.switches
     is_switch = fabric.kind == DeviceKind.SWITCH
     between = network & is_switch[fabric.link_src] & is_switch[fabric.link_dst]
     if (fabric.tier[switches] <= 0).any():
         label = joined_labels(fabric, between)[switches]
-        joined: NDArray[np.float32] = (label[:, None] == label[None, :]).astype(np.float32)
+        joined: NDArray[np.bool_] = label[:, None] == label[None, :]
         return joined
     number = np.cumsum(is_switch) - 1
     src, dst = fabric.link_src[between], fabric.link_dst[between]
     climbs = fabric.tier[src] < fabric.tier[dst]
-    low, high = number[src[climbs]], number[dst[climbs]]
-    edges = np.unique(np.stack([fabric.tier[src[climbs]], low, high]), axis=1)[1:].T.tolist()
-    reach = np.eye(len(switches), dtype=np.bool_)
-    for below, above in edges:  # what lies below a switch, lowest tier first
-        reach[above] |= reach[below]
-    for below, above in reversed(edges):  # and what lies below the switches above it
-        reach[below] |= reach[above]
-    below_or_beside: NDArray[np.float32] = reach.astype(np.float32)
-    return below_or_beside
+    edges = np.stack([fabric.tier[src], number[src], number[dst]])[:, climbs]
+    tier, low, high = np.unique(edges, axis=1)
+    # Row s of bits: what lies below switch s, lowest tier first; then also below those above it.
+    reach = np.packbits(np.eye(len(switches), dtype=np.bool_), axis=1)
+    levels = np.unique(tier)
+    for level in levels:
+        _merge(reach, high[tier == level], low[tier == level])
+    for level in levels[::-1]:
+        _merge(reach, low[tier == level], high[tier == level])
+    return np.unpackbits(reach, axis=1, count=len(switches)).astype(np.bool_)
+
+
+def _merge(rows: NDArray[np.uint8], into: NDArray[np.int64], of: NDArray[np.int64]) -> None:
+    """Add to each row ``into[i]`` the bits of row ``of[i]``; no row is on both sides."""
+    order = np.argsort(into, kind="stable")
+    kept, starts = np.unique(into[order], return_index=True)
+    rows[kept] |= np.bitwise_or.reduceat(rows[of[order]], starts, axis=0)

@@ -16,6 +16,7 @@ from railweave.fabric.devices import host_model, nic_model, rack_model
 from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind, FabricBuilder
 from railweave.topologies.hosts import add_host, check_nic_rate
+from railweave.topologies.spec import MachinesSpec, RacksSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.devices import HostModel, RackModel
     from railweave.fabric.graph import Fabric
-    from railweave.topologies.spec import HostLinkSpec, HostsSpec, RacksSpec
+    from railweave.topologies.spec import HostLinkSpec, HostsSpec
 
 __all__ = ["MOST_PLACES", "Batch", "Plugs", "Roster", "add_roster", "roster_of"]
 
@@ -126,8 +127,6 @@ def roster_of(
         A cable that is faster than the NIC, more cables than ports, ports that the planes do not
         divide, or more hosts than `MOST_PLACES`.
     """
-    from railweave.topologies.spec import MachinesSpec
-
     one = isinstance(specs, MachinesSpec)
     listed = (specs,) if isinstance(specs, MachinesSpec) else specs
     batches = [
@@ -145,8 +144,6 @@ def roster_of(
 
 
 def _batch(spec: HostsSpec | RacksSpec, link: HostLinkSpec, planes: int, field: str) -> Batch:
-    from railweave.topologies.spec import RacksSpec
-
     rack = rack_model(spec.model) if isinstance(spec, RacksSpec) else None
     model = rack.host if rack is not None else host_model(spec.model)
     if spec.nic is not None:
