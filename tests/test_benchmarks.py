@@ -13,7 +13,7 @@ import pytest
 import railweave
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
-NAMES = ("measure", "fluid", "startup", "building")
+NAMES = ("measure", "fluid", "startup", "building", "drawing")
 
 
 @pytest.fixture
@@ -121,3 +121,14 @@ def test_routes_of_the_three_tier_fabric(modules):
 def test_growth_exponents(modules):
     sizes = [1000, 4000, 16000]
     assert modules["building"].exponent(sizes, [n**1.5 for n in sizes]) == pytest.approx(1.5)
+
+
+def test_the_drawing_table_has_every_row(modules, capsys):
+    modules["drawing"].main(sizes=(1024,), full=512, repeats=1)
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line[:66].strip() for line in lines[3:]]
+    assert shown == [
+        "drawing 512 GPUs as SVG, full",
+        "drawing 1,024 GPUs as SVG, collapsed",
+        "comparing 1,024 GPUs with themselves",
+    ]

@@ -68,6 +68,7 @@ class Side:
         self.names = list(fabric.device_names)
         columns = [getattr(fabric, name).tolist() for name in _PLACE]
         self.place = list(zip(*columns, strict=True))
+        self._kinds, self._nics = fabric.kind.tolist(), fabric.gpu_nic.tolist()
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give nodes, and the parts of hosts, the names that they have in the other fabric."""
@@ -104,6 +105,12 @@ class Side:
             return _PARTS[DeviceKind(int(self.fabric.kind[device]))]
         tier = _TIERS.get(int(self.fabric.tier[device]))
         return " ".join(filter(None, (self.fabric.model[device], tier, "switch")))
+
+    def mark(self, device: int) -> Hashable:
+        """Return what differs where `facts` do, in less time."""
+        nic = self._nics[device]
+        near = self.part(nic) if nic >= 0 else None
+        return self._kinds[device], self.fabric.model[device], self.place[device], near
 
     def facts(self, device: int) -> dict[str, Value]:
         """Return what is compared of a device; -1 (no group, no rail) becomes None."""

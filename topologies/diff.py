@@ -125,6 +125,8 @@ def _parts(old: Side, new: Side) -> Iterator[Difference]:
                     what="device", change="removed", name=name, sort=old.part_sort(device)
                 )
                 continue
+            if old.mark(device) == new.mark(other):
+                continue
             values = zip(old.facts(device).items(), new.facts(other).items(), strict=True)
             for (field, one), (_, two) in values:
                 if one != two:
