@@ -52,10 +52,9 @@ def halving_doubling_all_reduce(shape: Shape) -> Structure:
         (np.arange(1, 2 * pairs, 2), np.arange(2 * pairs, shape.ranks))
     ).astype(np.int32)
     idle = np.arange(0, 2 * pairs, 2, dtype=np.int32)
-    whole = {"chunk": 0, "span": core}
     waits: list[NDArray[np.int32]] = []  # what each who takes part has to wait for
     if pairs:
-        folded = build.transfers(src=idle, dst=idle + np.int32(1), combine=True, **whole)
+        folded = build.transfers(src=idle, dst=idle + np.int32(1), chunk=0, span=core, combine=True)
     number = np.arange(core, dtype=np.int32)
     first = np.zeros(core, np.int32)  # of the chunks that a rank still sums, or already has
     shift = 1 if pairs else 0
@@ -89,7 +88,7 @@ def halving_doubling_all_reduce(shape: Shape) -> Structure:
         waits = _exchanged(build, node, peer, waits)
     if pairs:
         unfolded = build.transfers(
-            src=idle + np.int32(1), dst=idle, phase=shift + 2 * steps, **whole
+            src=idle + np.int32(1), dst=idle, phase=shift + 2 * steps, chunk=0, span=core
         )
         for before in waits:
             build.depend(before=before[:pairs], after=unfolded)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    _Edges = tuple[NDArray[np.int32], NDArray[np.int32]]
+
 __all__ = ["Structure", "StructureBuilder", "StructureCache", "check_nodes", "split_bytes"]
 
 _MAX_NODES: Final = 2**31 - 1
@@ -196,8 +198,8 @@ class StructureBuilder:
         self.parts = n_chunks if parts is None else parts
         self._nodes = 0
         self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
-        self._edges: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
-        self._again: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
+        self._edges: list[_Edges] = []
+        self._again: list[_Edges] = []
         self._loops: list[tuple[NDArray[np.int32], int, NDArray[np.int32], int, int]] = []
 
     def transfers(
@@ -248,7 +250,29 @@ class StructureBuilder:
         self._loops.append((node.ravel(), runs, firsts.ravel(), cycle, combining))
         self._again.append((node.ravel(), after.ravel()))
 
-    def _joined_loops(self) -> tuple[Loops | None, list[tuple[NDArray[np.int32], ...]]]:
+    def _connections(
+        self,
+        *,
+        src: NDArray[np.int32],
+        dst: NDArray[np.int32],
+        channel: NDArray[np.int32],
+        **_: object,
+    ) -> NDArray[np.int32] | None:
+        """Return the channels, numbered from 0 between each two ranks; None where that is all.
+
+        So a GPU with several NICs gives those channels that go the same way a NIC each.
+        """
+        if not channel.any():
+            return None
+        most = np.int64(channel.max()) + 1
+        codes, which = np.unique(
+            (src.astype(np.int64) * self.n_ranks + dst) * most + channel, return_inverse=True
+        )
+        pair = codes // most
+        number = (np.arange(len(codes)) - np.searchsorted(pair, pair)).astype(np.int32)
+        return number[which] if number.any() else None
+
+    def _joined_loops(self) -> tuple[Loops | None, list[_Edges]]:
         """Return the loops, without their edges' marks, and the edges of their runs."""
         if not self._loops:
             return None, []
@@ -271,8 +295,7 @@ class StructureBuilder:
             joined[name] = blocks[0] if one else np.concatenate([np.empty(0, dtype), *blocks])
         if bool((joined["span"] == 1).all()):
             joined["span"] = None
-        if not joined["channel"].any():
-            joined["channel"] = None
+        joined["channel"] = self._connections(**joined)
         loops, again = self._joined_loops()
         n_deps, ptr, succ = _csr(self._nodes, [*self._edges, *again])
         if loops is not None:
@@ -296,7 +319,7 @@ class StructureBuilder:
 
 
 def _csr(
-    n_nodes: int, edges: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
+    n_nodes: int, edges: list[_Edges]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Return ``(n_deps, succ_ptr, succ)`` of blocks of edges, equal sources in order of blocks.
 

@@ -12,7 +12,7 @@ import numpy as np
 from railweave.fabric import _walk
 from railweave.fabric._tables import nvlink_domains
 from railweave.fabric.errors import InputError, UnreachableError
-from railweave.fabric.graph import DeviceKind
+from railweave.fabric.graph import DeviceKind, LinkModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -113,10 +113,51 @@ class Inside:
             width = longest
 
     @cached_property
+    def _nics(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """NICs of each GPU in CSR form: the affine one (-1: none), then those that are left over.
+
+        A NIC that is no GPU's affine one serves a GPU whose NIC hangs on the same part of the
+        host; where several do, each gets as many.
+        """
+        fabric, gpus = self.fabric, self.fabric.gpus
+        affine = fabric.gpu_nic[gpus]
+        on_part = np.full(fabric.n_devices + 1, -1, _Int)  # what a NIC hangs on; [-1]: none
+        wires = np.flatnonzero(
+            (fabric.link_model == LinkModel.PCIE) & (fabric.kind[fabric.link_src] == DeviceKind.NIC)
+        )
+        on_part[fabric.link_src[wires[::-1]]] = fabric.link_dst[wires[::-1]]
+        spare = np.setdiff1d(fabric.nics, affine)
+        spare = spare[np.isin(on_part[spare], on_part[affine[affine >= 0]]) & (on_part[spare] >= 0)]
+        order = np.argsort(on_part[affine], kind="stable")
+        parts, first, sharing = np.unique(
+            on_part[affine][order], return_index=True, return_counts=True
+        )
+        spare = spare[np.argsort(on_part[spare], kind="stable")]
+        at = np.searchsorted(parts, on_part[spare])
+        begins = np.searchsorted(on_part[spare], on_part[spare])
+        nth = np.arange(len(spare)) - begins
+        total = np.bincount(at, minlength=len(parts))
+        kept = nth < (total // sharing * sharing)[at]
+        owner = order[first[at] + nth % sharing[at]][kept]
+        number = np.concatenate((np.arange(len(gpus)), owner))
+        by_gpu = np.argsort(number, kind="stable")
+        ptr = np.zeros(len(gpus) + 1, _Int)
+        np.cumsum(np.bincount(number, minlength=len(gpus)), out=ptr[1:])
+        return ptr, np.concatenate((affine, spare[kept]))[by_gpu].astype(_Int)
+
+    def _pick(self, device: NDArray[np.int32], qp: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return which NIC of all GPUs' a queue pair uses: a GPU's take turns. -1 at other ends."""
+        ptr, _ = self._nics
+        gpu = self._gpu_number[device]
+        count = np.maximum(ptr[gpu + 1] - ptr[gpu], 1)
+        nth = ptr[gpu] + (qp % count.astype(np.uint64)).astype(np.int64)
+        return np.where(gpu >= 0, nth, -1)
+
+    @cached_property
     def _affine(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Paths of each GPU to its NIC, then of each from its NIC, in order of GPUs."""
-        gpus = self.fabric.gpus
-        nics = self.fabric.gpu_nic[gpus]
+        """Paths of each GPU to its NICs, then of each from its NICs, in order of GPUs."""
+        ptr, nics = self._nics
+        gpus = np.repeat(self.fabric.gpus, np.diff(ptr))
         held = np.where(nics >= 0, nics, gpus).astype(_Int)
         out_length, out_links = self._paths(gpus, held, self.tables.pcie)
         back_length, back_links = self._paths(held, gpus, self.tables.pcie)
@@ -155,8 +196,12 @@ class Inside:
             pair = pair_name(fabric, src[i], dst[i])
             raise InputError(f"a flow {pair} does not cross the fabric")
 
-    def journeys(self, src: NDArray[np.int32], dst: NDArray[np.int32]) -> Journeys:
+    def journeys(
+        self, src: NDArray[np.int32], dst: NDArray[np.int32], qp: NDArray[np.uint64]
+    ) -> Journeys:
         """Cut each flow into its stretches inside hosts and its part between NICs.
+
+        Queue pairs of a GPU that has several NICs use them in turn.
 
         Raises
         ------
@@ -186,11 +231,13 @@ class Inside:
             links = _stack(links, near_links)
 
         crosses = (first < 0) & (src != dst)
-        nic_src = np.where(gpu_src, fabric.gpu_nic[src], src)
-        nic_dst = np.where(gpu_dst, fabric.gpu_nic[dst], dst)
+        nics = self._nics[1]
+        pick_src, pick_dst = self._pick(src, qp), self._pick(dst, qp)
+        nic_src = np.where(gpu_src, nics[pick_src], src) if len(nics) else src
+        nic_dst = np.where(gpu_dst, nics[pick_dst], dst) if len(nics) else dst
         leaving, entering = crosses & gpu_src, crosses & gpu_dst
-        first[leaving] = self._gpu_number[src[leaving]]
-        last[entering] = len(fabric.gpus) + self._gpu_number[dst[entering]]
+        first[leaving] = pick_src[leaving]
+        last[entering] = len(nics) + pick_dst[entering]
         ends = np.append(length, 0)  # [-1]: no stretch
         stuck = (crosses & ((ends[first] < 0) | (ends[last] < 0))) | (
             crosses & (nic_src == nic_dst)

@@ -216,7 +216,7 @@ class Routing:
         )
         src, dst = np.ascontiguousarray(src).reshape(-1), np.ascontiguousarray(dst).reshape(-1)
         pair = np.ascontiguousarray(pair).reshape(-1)
-        trip = self._inside.journeys(src, dst)
+        trip = self._inside.journeys(src, dst, pair)
         tables = self._tables
         row_of_nic = self._rows(trip.target[trip.target >= 0])
         between = self._lengths(trip, row_of_nic)
@@ -282,7 +282,9 @@ class Routing:
 
         Paths are in the order of their next hops; the policy plays no part.
         """
-        trip = self._inside.journeys(np.array([src], _Int), np.array([dst], _Int))
+        trip = self._inside.journeys(
+            np.array([src], _Int), np.array([dst], _Int), np.zeros(1, np.uint64)
+        )
 
         head, tail = trip.stretch(int(trip.first[0])), trip.stretch(int(trip.last[0]))
         if trip.source[0] < 0:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -88,10 +89,9 @@ class Bench:
         qps: int = 1,
         seed: int = 1,
     ) -> None:
-        from railweave.collectives import canonical_op
+        from railweave.collectives import canonical_op, plan
 
         self.op = canonical_op(op)  # before anything heavy is imported or built
-        self._asked = op
         from railweave.fabric.engine import FabricEnvironment
         from railweave.fabric.engines import make_engine
         from railweave.fabric.network_model import network_settings
@@ -110,12 +110,9 @@ class Bench:
                 expected=f"1 to {gpus}",
             )
         self.algorithm = algorithm
-        self._options = {
-            "channels": channels,
-            "chunk_bytes": chunk_bytes,
-            "slots": slots,
-            "root": root,
-        }
+        self._planned = partial(
+            plan, op, channels=channels, chunk_bytes=chunk_bytes, slots=slots, root=root
+        )
         self._links: Links | None = None
         self._devices = [int(gpu) for gpu in self.fabric.gpus[: self.ranks]]
         self._hosts = [int(host) for host in self.fabric.host[self._devices]]
@@ -127,18 +124,15 @@ class Bench:
         self._links = links_between(self._engine, self._devices, self._hosts)
 
     def _plan(self, size_bytes: int) -> Schedule:
-        from railweave.collectives import plan
         from railweave.workloads.replay.collective import renamed
 
         try:
-            return plan(
-                self._asked,
+            return self._planned(
                 ranks=self.ranks,
                 size_bytes=size_bytes,
                 algorithm=self.algorithm,
                 hosts=self._hosts,
                 links=self._links,
-                **self._options,
             )
         except InputError as error:
             raise renamed(error, _FLAGS) from None
