@@ -320,6 +320,7 @@ def test_the_command_expands_what_it_is_told(capsys, monkeypatch, tmp_path):
     assert "h3" not in none
     assert "h3" in drawn("superpod-h100-1su-tor")
     two = drawn("superpod-b200-256", "--expand", "0", "--expand", "7")
+    assert two == drawn("superpod-b200-256", "--expand", "0,7")
     assert {"leaf0.r0", "leaf7.r7"} <= two
     assert "leaf1.r0" not in two
     assert cli.run_command_line(("topo", "draw", "superpod-b200-256", "--expand", "8")) == 2

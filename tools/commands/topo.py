@@ -119,7 +119,7 @@ def draw(
         list[str] | None,
         typer.Option(
             metavar="GROUP",
-            help="A group to draw host by host (may be repeated), all, or none: each group as one "
+            help="Groups to draw host by host, such as 3 or 0,7; all; or none: each group as one "
             "box.  [default: all up to 1,024 GPUs, else none]",
             show_default=False,
         ),
@@ -135,8 +135,9 @@ def draw(
     chosen = picture_format(form or ending or "svg")
     _, fabric = open_topology(source)
     loads = read_link_loads(run, fabric) if run is not None else None
+    groups = [group for part in expand or () for group in part.split(",")] or None
     path = output or Path(f"{fabric.name}.{chosen}")
-    write_output(path, draw_fabric(fabric, form=chosen, loads=loads, expand=expand), force=force)
+    write_output(path, draw_fabric(fabric, form=chosen, loads=loads, expand=groups), force=force)
     note(f"wrote {path}")
 
 
