@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
     from railweave.fabric.graph import Fabric
 
-__all__ = ["Copies", "Table", "copy_fabric"]
+__all__ = ["Copies", "Table", "copied_names", "copy_fabric"]
 
 
 class Table:
@@ -110,3 +112,14 @@ def copy_fabric(like: Fabric, count: int, *, first_device: int, first_host: int)
         affine=np.where(like.gpu_nic >= 0, first[:, None] + like.gpu_nic, -1).ravel(),
         free_ports=np.tile(free, count),
     )
+
+
+def copied_names(like: Fabric, names: Sequence[str], hosts: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the devices of each copy; see `FabricBuilder.add_copies`."""
+    inside = like.host.tolist()
+    heads = [like.name if host < 0 else like.host_names[host] for host in inside]
+    tails = [name.removeprefix(head) for name, head in zip(like.device_names, heads, strict=True)]
+    each = len(like.host_names)
+    for i, name in enumerate(names):
+        for host, tail in zip(inside, tails, strict=True):
+            yield (name if host < 0 else hosts[i * each + host]) + tail

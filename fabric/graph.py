@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric._bulk import Table, copy_fabric
+from railweave.fabric._bulk import Table, copied_names, copy_fabric
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.kinds import DeviceKind, LinkModel
 
@@ -236,34 +236,9 @@ class Fabric:
         Nodes are device names with ``kind, host, tier, group, rail, model``; edges are links,
         keyed by link name, with ``link, rate_bps, delay_ps, model, tier, up``.
         """
-        import networkx as nx
+        from railweave.fabric._networkx import frozen_graph
 
-        graph = nx.MultiDiGraph(name=self.name)
-        for i, name in enumerate(self.device_names):
-            host = int(self.host[i])
-            graph.add_node(
-                name,
-                device=i,
-                kind=DeviceKind(int(self.kind[i])).name.lower(),
-                host=self.host_names[host] if host >= 0 else None,
-                tier=int(self.tier[i]),
-                group=int(self.group[i]),
-                rail=int(self.rail[i]),
-                model=self.model[i],
-            )
-        for link in range(self.n_links):
-            graph.add_edge(
-                self.device_names[self.link_src[link]],
-                self.device_names[self.link_dst[link]],
-                key=self.link_name(link),
-                link=link,
-                rate_bps=int(self.link_rate_bps[link]),
-                delay_ps=int(self.link_delay_ps[link]),
-                model=LinkModel(int(self.link_model[link])).label,
-                tier=self.link_tier[link],
-                up=bool(self.link_up[link]),
-            )
-        return nx.freeze(graph)
+        return frozen_graph(self)
 
 
 class FabricBuilder:
@@ -410,17 +385,7 @@ class FabricBuilder:
             like, count, first_device=len(self._names), first_host=len(self._hosts)
         )
         copies.devices[:, 4] = np.repeat(np.broadcast_to(group, count), like.n_devices)
-        inside = like.host.tolist()
-        heads = [like.name if host < 0 else like.host_names[host] for host in inside]
-        tails = [
-            name.removeprefix(head) for name, head in zip(like.device_names, heads, strict=True)
-        ]
-        each = len(like.host_names)
-        for i, name in enumerate(names):
-            self._names.extend(
-                (name if host < 0 else hosts[i * each + host]) + tail
-                for host, tail in zip(inside, tails, strict=True)
-            )
+        self._names.extend(copied_names(like, names, hosts))
         self._hosts.extend(hosts)
         self._models.extend(like.model * count)
         self._devices.extend(copies.devices)
