@@ -21,6 +21,7 @@ from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
 from railweave.fabric.binding import expand_spans
 from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
+from railweave.fabric.folding import fold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,6 +66,14 @@ class _OwnPaths:
         return (self.cables[:, None] * 2 + np.arange(2)).reshape(-1)
 
 
+def _to_the_end(state: FluidState, until_ps: int) -> bool:
+    """Simulate the one group of a state; return whether it ended by ``until_ps``."""
+    ended = state.advance(until_ps)
+    while ended == []:  # a pause
+        ended = state.advance(until_ps)
+    return ended is not None
+
+
 class Isolated:
     """A bound schedule cut out of its fabric.
 
@@ -107,15 +116,20 @@ class Isolated:
         """Simulate from 0; return the state, the group and whether it ended by ``until_ps``."""
         state = FluidState(self._capacity, self._ack_share, self.paths)
         group = state.add(self._own, at_ps=0)
-        ended = state.advance(until_ps)
-        while ended == []:  # a pause
-            ended = state.advance(until_ps)
-        return state, group, ended is not None
+        return state, group, _to_the_end(state, until_ps)
 
     def span(self) -> Span | None:
         """Return what one run takes; None if it never ends."""
-        state, _, ended = self.run(FOREVER - 1)
-        return Span(state.now_ps, np.flatnonzero(state.contended)) if ended else None
+        folded = fold(self._own, self.paths, self._capacity, self._ack_share)
+        if folded is None:
+            state, _, ended = self.run(FOREVER - 1)
+            contended = state.contended
+        else:
+            state = FluidState(folded.capacity, folded.ack_share, folded.paths)
+            state.add(folded.graph, at_ps=0)
+            ended = _to_the_end(state, FOREVER - 1)
+            contended = state.contended[folded.link_class]
+        return Span(state.now_ps, np.flatnonzero(contended)) if ended else None
 
     def moved(self, after_ps: int) -> Usage:
         """Return what one run has put on each path ``after_ps`` after its start."""
