@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from railweave.fabric.errors import InputError
+from railweave.collectives._edges import check_nodes, successor_lists
 from railweave.fabric.loops import Loops
 from railweave.fabric.schedule import NodeKind, Schedule
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    _Edges = tuple[NDArray[np.int32], NDArray[np.int32]]
+    from railweave.collectives._edges import Edges
 
-__all__ = ["Structure", "StructureBuilder", "StructureCache", "check_nodes", "split_bytes"]
+__all__ = ["Structure", "StructureBuilder", "StructureCache", "split_bytes"]
 
-_MAX_NODES: Final = 2**31 - 1
 _COLUMNS: Final[Mapping[str, type[np.generic]]] = MappingProxyType(
     {
         "src": np.int32,
@@ -35,15 +34,6 @@ _COLUMNS: Final[Mapping[str, type[np.generic]]] = MappingProxyType(
         "channel": np.int32,
     }
 )
-
-
-def check_nodes(count: int) -> int:
-    """Return a node count, or refuse what int32 node numbers cannot count."""
-    if count > _MAX_NODES:
-        raise InputError(
-            f"the schedule would have {count} transfers", expected=f"at most {_MAX_NODES}"
-        )
-    return count
 
 
 def split_bytes(size_bytes: int, parts: int) -> NDArray[np.int64]:
@@ -198,8 +188,8 @@ class StructureBuilder:
         self.parts = n_chunks if parts is None else parts
         self._nodes = 0
         self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
-        self._edges: list[_Edges] = []
-        self._again: list[_Edges] = []
+        self._edges: list[Edges] = []
+        self._again: list[Edges] = []
         self._loops: list[tuple[NDArray[np.int32], int, NDArray[np.int32], int, int]] = []
 
     def transfers(
@@ -272,7 +262,7 @@ class StructureBuilder:
         number = (np.arange(len(codes)) - np.searchsorted(pair, pair)).astype(np.int32)
         return number[which] if number.any() else None
 
-    def _joined_loops(self) -> tuple[Loops | None, list[_Edges]]:
+    def _joined_loops(self) -> tuple[Loops | None, list[Edges]]:
         """Return the loops, without their edges' marks, and the edges of their runs."""
         if not self._loops:
             return None, []
@@ -297,7 +287,7 @@ class StructureBuilder:
             joined["span"] = None
         joined["channel"] = self._connections(**joined)
         loops, again = self._joined_loops()
-        n_deps, ptr, succ = _csr(self._nodes, [*self._edges, *again])
+        n_deps, ptr, succ = successor_lists(self._nodes, [*self._edges, *again])
         if loops is not None:
             marks = np.zeros(len(succ), np.bool_)
             for node, after in again:  # the last edge of each of these nodes
@@ -316,45 +306,6 @@ class StructureBuilder:
             loops=loops,
             **joined,
         )
-
-
-def _csr(
-    n_nodes: int, edges: list[_Edges]
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """Return ``(n_deps, succ_ptr, succ)`` of blocks of edges, equal sources in order of blocks.
-
-    As `dependency_csr`, without sorting those blocks that are sorted already: nearly all are, and
-    the sort would take most of the time of a large schedule.
-    """
-    n_deps = np.zeros(n_nodes, np.int32)
-    ptr = np.zeros(n_nodes + 1, np.int32)
-    for before, after in edges:
-        n_deps += np.bincount(after, minlength=n_nodes)
-        ptr[1:] += np.bincount(before, minlength=n_nodes)
-    succ = np.empty(check_nodes(sum(len(before) for before, _ in edges)), np.int32)
-    np.cumsum(ptr, out=ptr)
-    free = ptr[:-1].copy()  # where the next successor of each node goes
-    for before, after in edges:
-        if not len(before):
-            continue
-        step = np.diff(before)
-        if (step > 0).all():
-            one_each: Any = before
-            if before[-1] - before[0] == len(step):  # nodes in a row
-                one_each = slice(before[0], before[-1] + 1)
-            succ[free[one_each]] = after
-            free[one_each] += 1
-            continue
-        if (step < 0).any():
-            by = np.argsort(before, kind="stable")
-            before, after = before[by], after[by]
-            step = np.diff(before)
-        run = np.concatenate(([0], np.flatnonzero(step) + 1))
-        lengths = np.diff(np.append(run, len(before))).astype(np.int32)
-        start = free[before[run]] - run.astype(np.int32)
-        succ[np.arange(len(before), dtype=np.int32) + np.repeat(start, lengths)] = after
-        free[before[run]] += lengths
-    return n_deps, ptr, succ
 
 
 class StructureCache:
