@@ -220,6 +220,17 @@ def test_double_binary_tree_fully_pipelined(ranks: int) -> None:
     assert schedule.bytes_sent_per_rank().max() == sent * size
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("size", [2**16, 72 * 2**16, 72 * 2**18])
+def test_double_binary_tree_of_shorter_buffers(ranks: int, size: int) -> None:
+    """What goes up fills the wait for what comes down, so the sum of both terms is not reached."""
+    schedule = plan("all_reduce", ranks=ranks, size_bytes=size, algorithm="tree", links=LINKS)
+    found = took_ps(crossbar(ranks), schedule)
+    latency, sent = 2 * ceil(log2(ranks)) * ALPHA, {2: 1, 3: 1.5}.get(ranks, 2) * size * 20
+    assert max(latency, sent) < found
+    assert 0.9 * (latency + sent) < found < 1.15 * (latency + sent)
+
+
 @pytest.mark.parametrize(("op", "turns"), [("all_reduce", 2), ("all_gather", 1)])
 @pytest.mark.parametrize("options", [{"chunks": 4}, {"chunks": 8, "slots": 2}, {"channels": 4}])
 def test_rings_of_several_chunks_or_channels(op: str, turns: int, options: dict[str, int]) -> None:
