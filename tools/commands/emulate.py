@@ -66,6 +66,13 @@ def emulate(
             min=1, help="With a COMMAND: how many.  [default: every GPU]", show_default=False
         ),
     ] = None,
+    reroute: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="After a fault the routes change this much later, in time of the wall clock.",
+        ),
+    ] = "50ms",
     limit: Annotated[
         float, typer.Option(min=1.0, metavar="SECONDS", help="Traffic runs no longer than this.")
     ] = 300.0,
@@ -108,7 +115,13 @@ def emulate(
 
     check_tools()
     loaded = load_for_emulation(scenario, overrides=None if seed is None else {"seed": seed})
-    options = Options(scale=scale, mode=_mode(mode), paths=_paths(paths), limit_s=limit)
+    options = Options(
+        scale=scale,
+        mode=_mode(mode),
+        paths=_paths(paths),
+        limit_s=limit,
+        reroute_s=_seconds(reroute),
+    )
     with _terminable():
         if command:
             return _run_command(loaded, options, command, ranks)
@@ -151,6 +164,16 @@ def _paths(name: str) -> "Choice":
     from railweave.tools.emulate.choosing import choice_of
 
     return choice_of(name)
+
+
+def _seconds(text: str) -> float:
+    from railweave.fabric.errors import InputError
+    from railweave.fabric.units import PS_PER_S, parse_time_ps
+
+    try:
+        return parse_time_ps(text) / PS_PER_S
+    except InputError as error:
+        raise error.located(field="reroute") from None
 
 
 def _clean_up() -> int:

@@ -148,7 +148,8 @@ def compare(emulation: Emulation) -> Comparison:
         if expected is None or measured.error is not None
         else np.flatnonzero(fabric.link_network & (expected.wire_bytes > 0)).tolist()
     )
-    total = 0 if expected is None else expected.wire_bytes + expected.ack_bytes
+    none = np.zeros(fabric.n_links, np.int64)
+    total = none if expected is None else expected.wire_bytes + expected.ack_bytes
     return Comparison(
         flows=tuple(flows),
         collectives=tuple(collectives),

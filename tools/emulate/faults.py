@@ -10,10 +10,12 @@ protocol would.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from railweave.fabric.errors import InputError
-from railweave.fabric.faults import Fault, links_of
 from railweave.fabric.graph import DeviceKind
 from railweave.fabric.routing import Routing
 from railweave.tools.emulate.batches import neighbour_line, route_changes
@@ -23,30 +25,15 @@ from railweave.tools.emulate.routes import next_hops
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from railweave.fabric.faults import LinkChange
     from railweave.fabric.graph import Fabric
     from railweave.tools.emulate.plan import NetworkPlan
     from railweave.tools.emulate.routes import NextHops
     from railweave.tools.emulate.shaping import Shaping
 
-__all__ = ["Deed", "TimedFault", "deeds"]
-
-_DEEDS: Final = ("down", "up", "degrade")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedFault:
-    """A fault at a time, and for a time.
-
-    Parameters
-    ----------
-    fault
-        What happens; its ``at_ps`` is when, in the fabric's time.
-    for_ps
-        After which it is undone; None: never.
-    """
-
-    fault: Fault
-    for_ps: int | None = None
+__all__ = ["Deed", "deeds"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,68 +68,10 @@ class Deed:
         return self.at_ps * scale // 1000 + self.wall_ns
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Change:
-    """Links that change at a time: taken down, brought up, or given another rate."""
-
-    at_ps: int
-    name: str
-    links: tuple[int, ...]
-    do: str
-    rate_bps: int
-
-
-def _changes(fabric: Fabric, faults: Sequence[TimedFault]) -> list[_Change]:
-    """Return the changes of faults in the order of their times, undoing ones included."""
-    found = []
-    for i, timed in enumerate(faults):
-        fault = timed.fault
-        if fault.do not in _DEEDS:
-            raise InputError(
-                f"'{fault.do}' cannot be done to a Linux network",
-                field=f"faults.{i}.do",
-                expected=" | ".join(_DEEDS),
-            )
-        links = [
-            link
-            for link in links_of(fabric, link=fault.link, node=fault.node)
-            if fabric.link_network[link]
-        ]
-        if fault.do != "degrade" and {link ^ 1 for link in links} != set(links):
-            raise InputError(
-                "one direction of a cable cannot go down by itself here",
-                field=f"faults.{i}.link",
-                expected="the cable, A:port-B:port",
-            )
-        what = fault.link or fault.node or ""
-        rate = fault.rate_bps or 0
-        found.append(
-            _Change(
-                at_ps=fault.at_ps,
-                name=f"{what} {fault.do}",
-                links=tuple(links),
-                do=fault.do,
-                rate_bps=rate,
-            )
-        )
-        if timed.for_ps is not None:
-            undo = "up" if fault.do == "down" else "down" if fault.do == "up" else "restore"
-            found.append(
-                _Change(
-                    at_ps=fault.at_ps + timed.for_ps,
-                    name=f"{what} {undo}",
-                    links=tuple(links),
-                    do=undo,
-                    rate_bps=0,
-                )
-            )
-    return sorted(found, key=lambda change: change.at_ps)
-
-
 def deeds(
     plan: NetworkPlan,
     shaping: Shaping,
-    faults: Sequence[TimedFault],
+    changes: Sequence[LinkChange],
     *,
     policy: str,
     seed: int,
@@ -154,8 +83,8 @@ def deeds(
     ----------
     plan, shaping
         The network as it begins.
-    faults
-        What happens.
+    changes
+        What happens to its links, from `railweave.fabric.faults.plan_faults`.
     policy, seed
         Of the fabric's routing.
     reroute_ns
@@ -165,30 +94,48 @@ def deeds(
     Raises
     ------
     InputError
-        A fault names nothing, or cannot be done here.
+        One direction of a cable is to go down by itself.
     """
     fabric = plan.fabric
-    up, hops = fabric.link_up.copy(), plan.hops
+    up, rates, hops = fabric.link_up.copy(), fabric.link_rate_bps.copy(), plan.hops
     done: list[Deed] = []
-    for change in _changes(fabric, faults):
-        if change.do in ("degrade", "restore"):
-            done.append(_paced(plan, shaping, change))
+    for at_ps, several in groupby(changes, key=lambda change: change.at_ps):
+        together = [change for change in several if fabric.link_network[change.link]]
+        slower = {one.link: one.rate_bps for one in together if one.rate_bps != rates[one.link]}
+        if slower:
+            rates[list(slower)] = list(slower.values())
+            done.append(_paced(plan, shaping, at_ps, slower))
+        switched = [one for one in together if one.up != up[one.link]]
+        if not switched:
             continue
-        up[list(change.links)] = change.do == "up"
-        done.append(_switched(plan, change))
+        up[[one.link for one in switched]] = [one.up for one in switched]
+        _check_cables(fabric, up)
+        name = f"{fabric.cable_name(switched[0].link)} {'up' if switched[0].up else 'down'}"
+        done.append(Deed(at_ps=at_ps, wall_ns=0, name=name, ip=(_switched(plan, switched),)))
         now = fabric.with_links(up=up.copy())
         after = next_hops(now, Routing(now, policy=policy, seed=seed))
-        came = frozenset(change.links) if change.do == "up" else frozenset()
+        came = frozenset(one.link for one in switched if one.up)
+        lines = route_changes(plan, hops, after, came=came)
         done.append(
             Deed(
-                at_ps=change.at_ps,
+                at_ps=at_ps,
                 wall_ns=reroute_ns,
-                name=f"reroute after {change.name}",
-                ip=_in_stages(plan, hops, after, route_changes(plan, hops, after, came=came)),
+                name=f"reroute after {name}",
+                ip=_in_stages(plan, hops, after, lines),
             )
         )
         hops = after
     return sorted(done, key=lambda deed: deed.wall_after(plan.scale))
+
+
+def _check_cables(fabric: Fabric, up: NDArray[np.bool_]) -> None:
+    half = np.flatnonzero(up[0::2] != up[1::2])
+    if len(half):
+        raise InputError(
+            f"one direction of {fabric.cable_name(2 * int(half[0]))} cannot go down by itself here",
+            field="faults",
+            expected="the cable, A:port-B:port",
+        )
 
 
 def _in_stages(
@@ -206,29 +153,26 @@ def _in_stages(
     return tuple(stage for stage in stages if stage)
 
 
-def _switched(plan: NetworkPlan, change: _Change) -> Deed:
+def _switched(plan: NetworkPlan, switched: Sequence[LinkChange]) -> dict[str, list[str]]:
     """Take the switches' ends of cables down or bring them up; a host sees its carrier go."""
     lines: dict[str, list[str]] = {}
-    for link in change.links:
-        one = plan.interfaces[link]
-        if plan.fabric.kind[one.device] != DeviceKind.SWITCH:
-            other = plan.interfaces[link ^ 1]
-            if plan.fabric.kind[other.device] == DeviceKind.SWITCH:
-                continue
+    for change in switched:
+        one, other = plan.interfaces[change.link], plan.interfaces[change.link ^ 1]
+        ends = [plan.fabric.kind[end.device] == DeviceKind.SWITCH for end in (one, other)]
+        if ends == [False, True]:
+            continue
         here = lines.setdefault(one.namespace, [])
-        here.append(f"link set dev {one.name} {change.do}")
-        if change.do == "up":  # going down has cost it its neighbour
-            here.append(neighbour_line(one, plan.interfaces[link ^ 1]))
-    return Deed(at_ps=change.at_ps, wall_ns=0, name=change.name, ip=(lines,))
+        here.append(f"link set dev {one.name} {'up' if change.up else 'down'}")
+        if change.up:  # going down has cost it its neighbour
+            here.append(neighbour_line(one, other))
+    return lines
 
 
-def _paced(plan: NetworkPlan, shaping: Shaping, change: _Change) -> Deed:
+def _paced(plan: NetworkPlan, shaping: Shaping, at_ps: int, rates: dict[int, int]) -> Deed:
     lines: dict[str, list[str]] = {}
-    rates = {}
-    for link in change.links:
+    for link, rate in rates.items():
         one = plan.interfaces[link]
-        built = int(plan.fabric.link_rate_bps[link])
-        rates[link] = change.rate_bps if change.do == "degrade" else built
-        slower = scaled_rate_bps(rates[link], plan.scale)
+        slower = scaled_rate_bps(rate, plan.scale)
         lines.setdefault(one.namespace, []).extend(shaping.change(one.name, slower))
-    return Deed(at_ps=change.at_ps, wall_ns=0, name=change.name, ip=(), tc=lines, rates=rates)
+    names = ", ".join(plan.fabric.link_name(link) for link in rates)
+    return Deed(at_ps=at_ps, wall_ns=0, name=f"{names} paced", ip=(), tc=lines, rates=rates)

@@ -194,7 +194,7 @@ class PredictingEngine(CreditedBounds, FluidEngine):
     def _add(self, job: Job) -> int:
         if job.flow is not None:
             return super()._add(job)
-        return self.state.add(job.bound, at_ps=int(self.env.now), in_turn=False)
+        return self.state.add(job.bound.graph, at_ps=int(self.env.now), in_turn=False)
 
     # ------------------------------------------------------------------ time
     @property

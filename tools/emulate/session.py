@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from railweave.fabric.errors import InputError
+from railweave.fabric.faults import Fault, plan_faults
 from railweave.fabric.placement import place
 from railweave.fabric.routing import Routing
 from railweave.fabric.units import PS_PER_S
-from railweave.runner import Stage, faulted_fabric, run_scenario
-from railweave.scenario import load_scenario
+from railweave.runner import Stage, run_scenario
+from railweave.scenario import load_scenario, scenario_sha256
 from railweave.tools.emulate.choosing import PathChooser, steered
 from railweave.tools.emulate.emulated import EmulatedEngine, Stall
 from railweave.tools.emulate.faults import deeds
@@ -25,17 +27,19 @@ from railweave.tools.emulate.ranks import check_command, rank_environment, run_r
 from railweave.tools.emulate.rehearsal import rehearse
 from railweave.tools.emulate.rerouting import ReroutingEngine
 from railweave.tools.emulate.shaping import FRAME_HEADER_BYTES, PAYLOAD_BYTES
+from railweave.topologies.load import build_topology
 from railweave.workloads.workload import locating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from railweave.fabric.engine import FabricEnvironment, LinkCounters
+    from railweave.fabric.faults import LinkChange
     from railweave.fabric.graph import Fabric
     from railweave.result import Result
     from railweave.scenario import Scenario, ScenarioSource
     from railweave.tools.emulate.choosing import Choice
-    from railweave.tools.emulate.faults import Deed, TimedFault
+    from railweave.tools.emulate.faults import Deed
     from railweave.tools.emulate.headroom import Headroom
     from railweave.tools.emulate.plan import NetworkPlan
     from railweave.tools.emulate.ranks import RankEnd
@@ -77,8 +81,6 @@ class Options:
         Wall time of the traffic, at most.
     reroute_s
         Wall time from a change of a cable until the control plane changes the routes.
-    faults
-        What happens in mid-run.
     """
 
     scale: int = DEFAULT_SCALE
@@ -86,7 +88,6 @@ class Options:
     paths: Choice = "kernel"
     limit_s: float = DEFAULT_LIMIT_S
     reroute_s: float = DEFAULT_REROUTE_S
-    faults: tuple[TimedFault, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,18 +156,39 @@ def _without_delays(fabric: Fabric) -> Fabric:
     return replace(fabric, link_delay_ps=np.zeros_like(fabric.link_delay_ps))
 
 
-def lay_out(scenario: Scenario, options: Options) -> tuple[NetworkPlan, Routing]:
-    """Return the plan of a scenario's network, and the fabric's own routing on it.
+def lay_out(
+    scenario: Scenario, options: Options
+) -> tuple[NetworkPlan, Routing, tuple[LinkChange, ...]]:
+    """Return the plan of a scenario's network, the fabric's own routing on it, and what changes.
 
     Raises
     ------
     InputError
-        The fabric or its routes cannot be a Linux network.
+        The fabric, its routes or a fault cannot be in a Linux network.
     """
     model = scenario.model
-    fabric = _without_delays(faulted_fabric(scenario))
-    routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
-    return make_plan(fabric, routing, scale=options.scale, seed=model.seed), routing
+    fabric = _without_delays(build_topology(scenario.topology, network=model.network))
+    faults = [
+        Fault(
+            at_ps=fault.at,
+            link=fault.link,
+            node=fault.node,
+            do=fault.do,
+            rate_bps=fault.rate,
+            for_ps=fault.duration,
+        )
+        for fault in model.faults
+    ]
+    with locating(scenario.document):
+        planned = plan_faults(fabric, faults)
+    routing = Routing(planned.fabric, policy=model.routing.policy, seed=model.seed)
+    plan = make_plan(planned.fabric, routing, scale=options.scale, seed=model.seed)
+    return plan, routing, planned.changes
+
+
+def _without_faults(scenario: Scenario) -> Scenario:
+    """Return a scenario whose faults somebody else sees to."""
+    return replace(scenario, model=scenario.model.model_copy(update={"faults": ()}))
 
 
 def emulate(scenario: Scenario, options: Options) -> Emulation:
@@ -186,9 +208,10 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
     MissingToolError
         Namespaces are not permitted here, or the kernel lacks something.
     """
-    plan, routing = lay_out(scenario, options)
-    lab, kernel, predicted, phases, plan_deeds = _prepared(scenario, options, plan, routing)
-    with lab:
+    plan, routing, changes = lay_out(scenario, options)
+    with ExitStack() as stack:
+        lab = stack.enter_context(Lab(plan, mode=options.mode, limit_s=options.limit_s))
+        kernel, predicted, phases, plan_deeds = _prepared(scenario, options, lab, routing, changes)
         expected_s = _busy_ps(predicted) * options.scale / PS_PER_S
         last_s = max((phase.wall_ns for phase in phases), default=0) / 1e9
         if expected_s > options.limit_s:
@@ -198,10 +221,10 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
                 expected=f"at most {options.limit_s:g} s: less traffic, a smaller scale, "
                 "or a higher --limit",
             )
-        if phases:  # the rehearsal has changed it
+        if phases:  # the rehearsal has changed it: build it again
             lab.close()
-            lab = Lab(plan, mode=options.mode, limit_s=options.limit_s, circuits=lab.circuits)
-    with lab:
+            fresh = Lab(plan, mode=options.mode, limit_s=options.limit_s, circuits=lab.circuits)
+            lab = stack.enter_context(fresh)
         lab.expected_s = expected_s + last_s
         lab.deeds = plan_deeds
         measured, engine = _measure(scenario, lab, kernel)
@@ -211,7 +234,7 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
         return Emulation(
             options=options,
             predicted=predicted,
-            measured=_told(measured, options, lab),
+            measured=_told(measured, scenario, options, lab),
             headroom=lab.headroom,
             wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
             expected=None if phases else engine.arithmetic(),
@@ -223,36 +246,35 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
 
 
 def _prepared(
-    scenario: Scenario, options: Options, plan: NetworkPlan, routing: Routing
-) -> tuple[Lab, KernelRouting, Result, list[Phase], list[Deed]]:
-    """Build the network, find every circuit by a prediction, and rehearse the faults."""
-    lab = Lab(plan, mode=options.mode, limit_s=options.limit_s)
-    try:
-        kernel = KernelRouting(
-            plan.fabric,
-            policy=routing.policy,
-            seed=routing.seed,
-            circuits=lab.circuits,
-            chooser=PathChooser(routing, options.paths),
-        )
-        predicted = predict(scenario, lab, kernel)
+    scenario: Scenario,
+    options: Options,
+    lab: Lab,
+    routing: Routing,
+    changes: Sequence[LinkChange],
+) -> tuple[KernelRouting, Result, list[Phase], list[Deed]]:
+    """Find every circuit by a prediction, and rehearse the faults."""
+    kernel = KernelRouting(
+        lab.plan.fabric,
+        policy=routing.policy,
+        seed=routing.seed,
+        circuits=lab.circuits,
+        chooser=PathChooser(routing, options.paths),
+    )
+    predicted = predict(scenario, lab, kernel)
+    predicted.raise_for_status()
+    plan_deeds = deeds(
+        lab.plan,
+        lab.shaping,
+        changes,
+        policy=routing.policy,
+        seed=routing.seed,
+        reroute_ns=int(options.reroute_s * 1e9),
+    )
+    phases = rehearse(lab, plan_deeds)
+    if phases:
+        predicted = predict(scenario, lab, kernel, phases=phases)
         predicted.raise_for_status()
-        plan_deeds = deeds(
-            plan,
-            lab.shaping,
-            options.faults,
-            policy=routing.policy,
-            seed=routing.seed,
-            reroute_ns=int(options.reroute_s * 1e9),
-        )
-        phases = rehearse(lab, plan_deeds)
-        if phases:
-            predicted = predict(scenario, lab, kernel, phases=phases)
-            predicted.raise_for_status()
-    except BaseException:
-        lab.close()
-        raise
-    return lab, kernel, predicted, phases, plan_deeds
+    return kernel, predicted, phases, plan_deeds
 
 
 def predict(
@@ -294,7 +316,7 @@ def predict(
         )
         return Stage(fabric=kernel.fabric, routing=kernel, engine=engine)
 
-    return run_scenario(scenario, stage=stage)
+    return run_scenario(_without_faults(scenario), stage=stage)
 
 
 def _measure(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> tuple[Result, EmulatedEngine]:
@@ -313,12 +335,12 @@ def _measure(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> tuple[Resul
         engines.append(engine)
         return Stage(fabric=kernel.fabric, routing=kernel, engine=engine)
 
-    measured = run_scenario(scenario, stage=stage)
+    measured = run_scenario(_without_faults(scenario), stage=stage)
     lab.end()
     return measured, engines[0]
 
 
-def _told(measured: Result, options: Options, lab: Lab) -> Result:
+def _told(measured: Result, scenario: Scenario, options: Options, lab: Lab) -> Result:
     """Return the result with what a reader must know of where it comes from."""
     inside = any(
         not any(measured.fabric.link_network[link] for link in one.path) for one in measured.records
@@ -332,7 +354,14 @@ def _told(measured: Result, options: Options, lab: Lab) -> Result:
             "transfers inside hosts were not emulated: each took its time alone at its "
             "narrowest link"
         )
-    return replace(measured, warnings=(*sentences, *measured.warnings))
+    resolved = scenario.resolved()
+    provenance = replace(measured.provenance, scenario_sha256=scenario_sha256(resolved))
+    return replace(
+        measured,
+        scenario=resolved,
+        provenance=provenance,
+        warnings=(*sentences, *measured.warnings),
+    )
 
 
 def run_command(
@@ -366,7 +395,7 @@ def run_command(
         Namespaces are not permitted here, or the kernel lacks something.
     """
     check_command(command)
-    plan, _ = lay_out(scenario, options)
+    plan, *_ = lay_out(scenario, options)
     placement = scenario.model.placement
     with locating(scenario.document, "placement"):
         gpus = place(
