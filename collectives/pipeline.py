@@ -40,7 +40,7 @@ __all__ = [
 
 SLOTS: Final = 8
 SLOT_BYTES: Final = 4 * 2**20 // SLOTS
-_MOST_NODES: Final = 2**19  # of a schedule whose chunks were not asked for
+_MOST_NODES: Final = 2**18  # of a schedule whose chunks were not asked for
 _MOST_CHUNKS: Final = 128  # where nothing is known of the network
 _LEAST_BYTES: Final = 4096  # a shorter chunk would not fill a packet
 
