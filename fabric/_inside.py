@@ -37,6 +37,8 @@ class Journeys:
         int32 (n,): dense numbers of the NICs between which the fabric is crossed, -1: it is not.
     stretch_ptr, stretch_links
         CSR of the links of each stretch.
+    stuck
+        bool (n,): flows that have no way inside a host; they cross nothing here.
     """
 
     first: NDArray[np.int32]
@@ -45,6 +47,7 @@ class Journeys:
     target: NDArray[np.int32]
     stretch_ptr: NDArray[np.int32]
     stretch_links: NDArray[np.int32]
+    stuck: NDArray[np.bool_]
 
     def stretch(self, number: int) -> tuple[int, ...]:
         """Return the links of one stretch."""
@@ -208,6 +211,19 @@ class Inside:
         InputError, UnreachableError
             As `Routing.routes` says.
         """
+        trip = self.possible(src, dst, qp)
+        if trip.stuck.any():
+            i = int(np.argmax(trip.stuck))
+            raise UnreachableError(
+                f"no route {pair_name(self.fabric, src[i], dst[i])}: neither NVLink nor PCIe joins "
+                "them, and they do not both have a NIC of their own in reach"
+            )
+        return trip
+
+    def possible(
+        self, src: NDArray[np.int32], dst: NDArray[np.int32], qp: NDArray[np.uint64]
+    ) -> Journeys:
+        """Cut flows as `journeys` does, but mark those that are stuck inside a host."""
         fabric, dense = self.fabric, self.tables.dense
         self._check_ends(src, dst)
         gpu_src, gpu_dst = (fabric.kind[end] == DeviceKind.GPU for end in (src, dst))
@@ -242,12 +258,8 @@ class Inside:
         stuck = (crosses & ((ends[first] < 0) | (ends[last] < 0))) | (
             crosses & (nic_src == nic_dst)
         )
-        if stuck.any():
-            i = int(np.argmax(stuck))
-            raise UnreachableError(
-                f"no route {pair_name(fabric, src[i], dst[i])}: neither NVLink nor PCIe joins "
-                "them, and they do not both have a NIC of their own in reach"
-            )
+        crosses &= ~stuck
+        first[stuck] = last[stuck] = -1
         kept = np.maximum(length, 0)
         return Journeys(
             first=first,
@@ -256,4 +268,5 @@ class Inside:
             target=np.where(crosses, dense[nic_dst], -1).astype(_Int),
             stretch_ptr=np.concatenate(([0], np.cumsum(kept))).astype(_Int),
             stretch_links=links[np.arange(links.shape[1]) < kept[:, None]],
+            stuck=stuck,
         )

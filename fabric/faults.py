@@ -170,7 +170,7 @@ def apply_faults(fabric: Fabric, faults: Iterable[Fault]) -> Fabric:
         if fault.at_ps or fault.for_ps is not None:
             key, time = ("at", fault.at_ps) if fault.at_ps else ("for", fault.for_ps or 0)
             raise InputError(
-                f"a fabric at rest has no fault that begins or ends at a time ({format_time(time)})",
+                f"no fault of a fabric at rest begins or ends at a time ({format_time(time)})",
                 field=f"faults.{position}.{key}",
                 expected="faults that precede a run",
             )

@@ -131,6 +131,45 @@ class PathTable:
         """Whether a link takes part in the rate computation."""
         return bool(self._limiting[link])
 
+    def keep(self, links: NDArray[np.bool_]) -> None:
+        """Let links take part in the rate computation whatever they are in series with.
+
+        Rates are the same with and without them, as long as no link changes; one that may change
+        during a run must be kept, before any path over it is interned.
+
+        Parameters
+        ----------
+        links
+            bool (links,).
+        """
+        self._limiting |= links
+
+    @property
+    def nowhere(self) -> int:
+        """Number of a link that is not there, and carries nothing: where `park` lets paths wait."""
+        return self.fabric.n_links
+
+    def park(self, paths: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Add copies of paths on which nothing moves, and return their numbers, int32."""
+        count, n, k = len(paths), self._n, int(self.ptr[self._n])
+        start, end = self.ptr[paths], self.ptr[paths.astype(np.int64) + 1]
+        lengths = end - start
+        at = np.repeat(start - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        self.ptr = _put(self.ptr, n + 1, k + np.cumsum(lengths))
+        self.link = _put(self.link, k, self.link[at])
+        self.share = _put(self.share, k, self.share[at])
+        self.routes = _put(self.routes, n, self.routes[paths])
+        self.routes.hops[n : n + count] = self._n_hops + np.arange(count)
+        self.routes.hops_end[n : n + count] = self._n_hops + 1 + np.arange(count)
+        self.framing = _put(self.framing, n, self.framing[paths])
+        self.cost = _put(self.cost, n, self.cost[paths])
+        stop = records(HOP, count)
+        stop.link, stop.share = self.nowhere, 1.0
+        self.hops = _put(self.hops, self._n_hops, stop)
+        self._n_hops += count
+        self._n += count
+        return np.arange(n, n + count, dtype=np.int32)
+
     def links_of(self, path: int) -> NDArray[np.int32]:
         """Every link of a path, in order."""
         return self.link[self.ptr[path] : self.ptr[path + 1]]

@@ -77,6 +77,17 @@ class PathSet:
         return tuple(self.links[self.ptr[flow] : self.ptr[flow + 1]].tolist())
 
 
+def _flows(
+    src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint64]]:
+    """Return ends and queue pairs of flows as arrays of one length."""
+    one, other, pair = np.broadcast_arrays(
+        np.asarray(src, _Int), np.asarray(dst, _Int), np.asarray(qp).astype(np.uint64)
+    )
+    one, other = np.ascontiguousarray(one).reshape(-1), np.ascontiguousarray(other).reshape(-1)
+    return one, other, np.ascontiguousarray(pair).reshape(-1)
+
+
 class Routing:
     """Routes flows over a fabric as it stands (links that are down are not used).
 
@@ -211,11 +222,7 @@ class Routing:
         InputError
             An endpoint can neither send nor receive, or a NIC is to reach a GPU of its own host.
         """
-        src, dst, pair = np.broadcast_arrays(
-            np.asarray(src, _Int), np.asarray(dst, _Int), np.asarray(qp).astype(np.uint64)
-        )
-        src, dst = np.ascontiguousarray(src).reshape(-1), np.ascontiguousarray(dst).reshape(-1)
-        pair = np.ascontiguousarray(pair).reshape(-1)
+        src, dst, pair = _flows(src, dst, qp)
         trip = self._inside.journeys(src, dst, pair)
         tables = self._tables
         row_of_nic = self._rows(trip.target[trip.target >= 0])
@@ -243,6 +250,14 @@ class Routing:
                 trip.stretch_ptr, trip.stretch_links, ahead, digits, ptr, links,
             )  # fmt: skip
         return PathSet(ptr.astype(_Int), links, np.ones(len(links)))
+
+    def reachable(
+        self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0
+    ) -> NDArray[np.bool_]:
+        """Return which of the flows that `routes` takes have a path left, bool (n,)."""
+        trip = self._inside.possible(*_flows(src, dst, qp))
+        between = self._lengths(trip, self._rows(trip.target[trip.target >= 0]))
+        return np.asarray(~trip.stuck & (between >= 0))
 
     def _lengths(self, trip: Journeys, row_of_nic: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the links between the NICs of each flow: 0 without NICs, -1 without a route."""
