@@ -9,7 +9,7 @@ import numpy as np
 
 from railweave.fabric.jit import jit
 
-__all__ = ["longest_chain", "paths_of_pairs", "wire_bytes"]
+__all__ = ["durations", "longest_chain", "paths_of_pairs", "wire_bytes"]
 
 
 @jit
@@ -60,12 +60,34 @@ def paths_of_pairs(
 
 
 @jit
+def durations(path: Any, wire: Any, size: Any, cost: Any, out: Any) -> None:
+    """Fill ``out`` with the least time of each transfer alone on its path, 0 without a path.
+
+    ``cost`` is float64 (paths, 5): latency ps, ps per byte of the first packet, largest first
+    packet, ps per wire byte of the narrowest network link, ps per payload byte of the narrowest
+    link inside a host. A transfer lasts its latency and its serialisation.
+    """
+    for i in range(len(path)):
+        p = path[i]
+        out[i] = 0
+        if p >= 0:
+            first = np.float64(wire[i])
+            if first > cost[p, 2]:
+                first = cost[p, 2]
+            stored = np.rint(first * cost[p, 1])
+            serial = wire[i] * cost[p, 3]
+            if serial < size[i] * cost[p, 4]:
+                serial = size[i] * cost[p, 4]
+            near = np.rint(serial)
+            if abs(serial - near) >= 1e-3:
+                near = np.floor(serial)
+            out[i] = np.int64(cost[p, 0] + stored + near)
+
+
+@jit
 def longest_chain(
-    path: Any,
-    wire: Any,
-    size: Any,
+    lasts: Any,
     delay: Any,
-    cost: Any,
     waits: Any,
     left: Any,
     early: Any,
@@ -75,17 +97,15 @@ def longest_chain(
     queue: Any,
     begins: Any,
 ) -> Any:
-    """Return the longest sum of durations along a chain of dependencies.
+    """Return the longest sum of delays and durations along a chain of dependencies.
 
     Parameters
     ----------
-    cost
-        float64 (paths, 5): latency ps, ps per byte of the first packet, largest first packet, ps
-        per wire byte of the narrowest network link, ps per payload byte of the narrowest link
-        inside a host. A node lasts its delay, and a transfer its latency and serialisation.
+    lasts, delay
+        int64 (nodes,): how long each node lasts, and what passes before.
     waits, left
         int32 (nodes,): predecessors, and runs; overwritten.
-    succ
+    succ_ptr, succ
         As in `railweave.fabric.fluid_graph.FluidGraph`.
     early, ready
         (nodes,): working room that comes filled with 0.
@@ -95,7 +115,7 @@ def longest_chain(
     room = len(queue)
     head = 0
     waiting = 0
-    for node in range(len(path)):
+    for node in range(len(lasts)):
         if waits[node] == 0:
             queue[waiting] = node
             begins[waiting] = 0
@@ -106,20 +126,7 @@ def longest_chain(
         begin = begins[head]
         head = (head + 1) % room
         waiting -= 1
-        end = begin + delay[node]
-        p = path[node]
-        if p >= 0:
-            first = np.float64(wire[node])
-            if first > cost[p, 2]:
-                first = cost[p, 2]
-            stored = np.rint(first * cost[p, 1])
-            serial = wire[node] * cost[p, 3]
-            if serial < size[node] * cost[p, 4]:
-                serial = size[node] * cost[p, 4]
-            near = np.rint(serial)
-            if abs(serial - near) >= 1e-3:
-                near = np.floor(serial)
-            end += np.int64(cost[p, 0] + stored + near)
+        end = begin + delay[node] + lasts[node]
         if end > longest:
             longest = end
         left[node] -= 1

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-@jit
+@jit(inline=True)
 def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
     at = run.timers
     run.timers += 1
@@ -38,7 +38,7 @@ def _push_list(run: Any, timers: Any, time: Any, head: Any) -> Any:
     timers[at].head = head
 
 
-@jit
+@jit(inline=True)
 def _pop_list(run: Any, timers: Any) -> Any:
     run.timers -= 1
     n = run.timers

@@ -95,6 +95,8 @@ def complete_node(
         left = loops[node.loop].left
     if left == 0:
         node.deps = -1
+        if group.timed:
+            node.wire = run.now
     for e in range(node.succ, node.succ + node.n_succ):
         again = succ[e] < 0
         if again != (left > 0):  # runs release runs, the last one releases what comes after

@@ -135,6 +135,7 @@ GROUP: Final = np.dtype(
         ("weight", "f8"),
         ("cap", "f8"),
         ("in_turn", "i8"),  # 1 where messages on one path take turns (a schedule)
+        ("timed", "i8"),  # 1 where each node's ``wire`` becomes the time of its completion
         ("done", "i8"),  # * groups that ended in this instant
     ],
     align=True,

@@ -30,7 +30,7 @@ __all__ = ["acknowledge", "solve", "touch_link"]
 _EPS = 1e-9  # relative width within which levels are equal and a link is full
 
 
-@jit
+@jit(inline=True)
 def _push(links: Any, heap: Any, key: Any, ident: Any) -> Any:
     """Push onto the heap of ``heap`` levels, ordered by (key, ident)."""
     at = heap
@@ -46,7 +46,7 @@ def _push(links: Any, heap: Any, key: Any, ident: Any) -> Any:
     links[at].heap_id = ident
 
 
-@jit
+@jit(inline=True)
 def _pop(links: Any, heap: Any) -> Any:
     """Drop the top of the heap, which then has ``heap`` levels."""
     key = links[heap].heap_key
@@ -92,7 +92,7 @@ def _choose(run: Any, lists: Any, slots: Any, slot: Any, round_: Any, n_chosen: 
     return n_chosen + 1
 
 
-@jit
+@jit(inline=True)
 def _freeze(
     slots: Any,
     links: Any,
@@ -117,7 +117,7 @@ def _freeze(
         link.count -= 1
 
 
-@jit
+@jit(inline=True)
 def _refresh(slots: Any, links: Any, pool: Any, paths: Any, hops: Any, number: Any) -> None:
     """Take the acknowledgements of the other way's present load off what a link can carry."""
     link = links[number]
@@ -131,7 +131,7 @@ def _refresh(slots: Any, links: Any, pool: Any, paths: Any, hops: Any, number: A
         link.usable -= link.ack_share * load
 
 
-@jit
+@jit(inline=True)
 def _fill(
     lists: Any,
     slots: Any,
@@ -220,7 +220,7 @@ def _fill(
     return n_listed
 
 
-@jit
+@jit(inline=True)
 def _check(
     run: Any,
     lists: Any,
@@ -268,7 +268,7 @@ def touch_link(run: Any, lists: Any, links: Any, number: Any) -> Any:
         run.touches += 1
 
 
-@jit
+@jit(inline=True)
 def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
     """Look at the other way of a link that began or ceased to carry flows, for its ACKs."""
     other = links[number ^ 1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric._accounting import longest_chain, paths_of_pairs
+from railweave.fabric._accounting import durations, longest_chain, paths_of_pairs
 from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.fluid_graph import FluidGraph
 from railweave.fabric.loops import expand
@@ -191,26 +191,33 @@ class BoundSchedule:
     @cached_property
     def links(self) -> NDArray[np.int32]:
         """Links that can limit or be limited by this schedule, int32, unique, sorted."""
-        table = self.table
+        table, n_links = self.table, self.table.fabric.n_links
         routes = table.routes[self.usage.path]
-        used = np.zeros(table.fabric.n_links, np.bool_)
+        used = np.zeros(n_links + 2, np.bool_)  # and a cable that is not there, `nowhere`
         used[table.hops.link[expand_spans(routes.hops, routes.hops_end)]] = True
         if table.settings.ack_every:
             used |= used.reshape(-1, 2)[:, ::-1].reshape(-1)
-        return np.flatnonzero(used).astype(np.int32)
+        return np.flatnonzero(used[:n_links]).astype(np.int32)
 
     @cached_property
     def chain_ps(self) -> int:
         """Time of the longest chain of nodes of one run, alone on an empty fabric."""
-        plan = self.schedule
+        plan, n = self.schedule, self.n_nodes
         return int(
             longest_chain(
-                self.path, self.wire_bytes, plan.size_bytes, plan.delay_ps, self.table.cost,
-                plan.n_deps.copy(), self.runs.copy(), np.zeros(self.n_nodes, np.int32),
-                plan.succ_ptr, self.graph.succ, np.zeros(self.n_nodes, np.int64),
-                np.empty(2 * self.n_nodes, np.int32), np.empty(2 * self.n_nodes, np.int64),
+                self.least_ps, plan.delay_ps, plan.n_deps.copy(), self.runs.copy(),
+                np.zeros(n, np.int32), plan.succ_ptr, self.graph.succ, np.zeros(n, np.int64),
+                np.empty(2 * n, np.int32), np.empty(2 * n, np.int64),
             )
         )  # fmt: skip
+
+    @property
+    def least_ps(self) -> NDArray[np.int64]:
+        """Time of each node alone on an empty fabric, int64 (nodes,)."""
+        least = np.empty(self.n_nodes, np.int64)
+        size = self.schedule.size_bytes
+        durations(self.path, self.wire_bytes, size, self.table.cost, least)
+        return least
 
     @cached_property
     def bound_ps(self) -> int:
@@ -356,8 +363,7 @@ class Binder:
         """Route ``(src, dst, qp)`` keys in one go, which is much faster than one by one."""
         new = [key for key in dict.fromkeys(keys) if key not in self._single]
         if new:
-            ends = np.array(new, np.int32).T
-            numbers = self.table.intern(self.routing.routes(*np.ascontiguousarray(ends)))
+            numbers = self._route(*np.ascontiguousarray(np.array(new, np.int32).T))
             self._single.update(zip(new, numbers.tolist(), strict=True))
 
     def bind(self, schedule: Schedule, ranks: NDArray[np.int32]) -> BoundSchedule:
@@ -418,7 +424,13 @@ class Binder:
         """Path numbers of coded pairs."""
         pair, qp = np.divmod(codes, qps)
         src, dst = np.divmod(pair, n)
-        return self.table.intern(self.routing.routes(ranks[src], ranks[dst], qp.astype(np.int32)))
+        return self._route(ranks[src], ranks[dst], qp.astype(np.int32))
+
+    def _route(
+        self, src: NDArray[np.int32], dst: NDArray[np.int32], qp: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """Path numbers of pairs of devices, int32; -1 where they are one."""
+        return self.table.intern(self.routing.routes(src, dst, qp))
 
     def _turns(self, schedule: Schedule) -> NDArray[np.int32]:
         """QP of each message when a pair's messages take its QPs in turn, int32 (nodes,)."""

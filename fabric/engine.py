@@ -17,7 +17,7 @@ import simpy
 from simpy.core import EmptySchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -110,6 +110,8 @@ class Engine(ABC):
     capabilities: Capabilities
     burst_bytes: int = 0
     """What a link may carry beyond its rate x time: the bucket of a real shaper, else nothing."""
+    rounded_bytes: int = 0
+    """By how much the bytes of a link may be off, where messages changed paths on their way."""
 
     def __init__(self, env: FabricEnvironment, fabric: Fabric) -> None:
         self.env = env
@@ -119,6 +121,21 @@ class Engine(ABC):
     @abstractmethod
     def send(self, flow: Flow) -> simpy.Event:
         """Start a flow now; the event's value is its `FlowRecord`."""
+
+    def send_all(self, flows: Sequence[Flow], *, start_ps: Sequence[int]) -> simpy.Event:
+        """Send each flow at its time, now or later; the event fires when all have ended.
+
+        What becomes of them is what `send` would make of each; only speed depends on this.
+        """
+        env = self.env
+
+        def one(flow: Flow, at_ps: int) -> Iterator[simpy.Event]:
+            if at_ps > env.now:
+                yield env.timeout(at_ps - env.now)
+            yield self.send(flow)
+
+        pairs = zip(flows, start_ps, strict=True)
+        return env.all_of([env.process(one(flow, int(at_ps))) for flow, at_ps in pairs])
 
     @abstractmethod
     def prepare(self, flows: Iterable[Flow]) -> None:

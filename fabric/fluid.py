@@ -8,11 +8,13 @@ congestion control, reordering, and the variance of per-packet load balancing.
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER
+from railweave.fabric.batch import Batch, is_plain
 from railweave.fabric.cautions import lossless_cautions
 from railweave.fabric.engine import Capabilities
 from railweave.fabric.errors import InputError, RailweaveError
@@ -21,6 +23,11 @@ from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.memo import Isolated, Span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import simpy
+    from numpy.typing import NDArray
+
     from railweave.fabric.binding import Usage
     from railweave.fabric.flow import Flow
 
@@ -68,6 +75,7 @@ class FluidEngine(JobEngine):
         self._isolated: dict[int, tuple[object, Isolated]] = {}
         self._jobs: dict[int, Job] = {}  # by group
         self._ends: list[tuple[int, int, _Remembered]] = []
+        self._batches: dict[int, NDArray[np.int64]] = {}  # ends of the flows of ended batches
         self._begun = 0
         self._owner: dict[int, _Remembered] = {}  # by link, while remembered
         self._users = np.zeros(fabric.n_links, np.int32)  # jobs that run as a graph, by link
@@ -80,7 +88,7 @@ class FluidEngine(JobEngine):
             owner = self._owner.get(int(link))
             if owner is not None:
                 self._wake(owner)
-        if self._memo and job.flow is None and not self._users[links].any():
+        if self._memo and job.flow is job.batch is None and not self._users[links].any():
             isolated = self._cut_out(job)
             if isolated is not None:
                 span = self._span(isolated)
@@ -91,6 +99,10 @@ class FluidEngine(JobEngine):
         self._run(job, self._add(job))
 
     def _add(self, job: Job) -> int:
+        if job.batch is not None:
+            return self.state.add(
+                job.bound.graph, at_ps=int(self.env.now), in_turn=False, timed=True
+            )
         if job.flow is None:
             return self.state.add(job.bound.graph, at_ps=int(self.env.now))
         flow = job.flow
@@ -107,6 +119,30 @@ class FluidEngine(JobEngine):
     def _run(self, job: Job, group: int) -> None:
         self._jobs[group] = job
         self._users[job.bound.links] += 1
+
+    def send_all(self, flows: Sequence[Flow], *, start_ps: Sequence[int]) -> simpy.Event:
+        """Send each flow at its time; plain ones as a batch."""
+        times = np.asarray(start_ps, np.int64)
+        plain = np.array([self.binder.qps == 1 and is_plain(flow) for flow in flows], np.bool_)
+        now, events = int(self.env.now), []
+        if plain.any():
+            own = [flow for flow, alike in zip(flows, plain, strict=True) if alike]
+            batch = Batch.of(self.binder, own, np.maximum(times[plain], now), now_ps=now)
+            job = Job(batch.bound, self._event(), now, 1, "", batch=batch)
+            self._records.append(job)
+            self._begin(job)
+            events.append(job.event)
+        if not plain.all():
+            rest = [flow for flow, alike in zip(flows, plain, strict=True) if not alike]
+            events.append(super().send_all(rest, start_ps=times[~plain].tolist()))
+        return self.env.all_of(events)
+
+    def _batch_ends(self, job: Job) -> NDArray[np.int64]:
+        known = self._batches.get(id(job))
+        if known is not None:
+            return known
+        group = next(group for group, other in self._jobs.items() if other is job)
+        return self.state.ends_of(group, job.bound.graph)
 
     # ------------------------------------------------------------------ remembering
     def _cut_out(self, job: Job) -> Isolated | None:
@@ -158,6 +194,8 @@ class FluidEngine(JobEngine):
                 self._leave(group)
                 job.event.fail(RailweaveError(f"flow '{flow.id}' was cancelled"))
                 return
+            if job.batch is not None and flow in job.batch.flows:
+                raise InputError(f"flow '{flow.id}' is one of many sent at once and goes on")
         raise InputError(f"flow '{flow.id}' is not under way")
 
     def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
@@ -217,6 +255,8 @@ class FluidEngine(JobEngine):
             if job.runs_left:
                 self.state.restart(group, job.bound.graph, at_ps=now)
             else:
+                if job.batch is not None:
+                    self._batches[id(job)] = self.state.ends_of(group, job.bound.graph)
                 self._leave(group)
                 self.state.release(group)
                 self._finish(job, end_ps=now)
@@ -267,6 +307,8 @@ class FluidEngine(JobEngine):
             names = self.fabric.device_names
             ends = f"{names[job.flow.src]} -> {names[job.flow.dst]}"
             return f"flow '{job.flow.id}' ({ends}) waits for {where}, {why}"
+        if job.batch is not None:
+            return self._stalled(replace(job, flow=job.batch.flows[node], batch=None), 0, slot)
         plan = job.bound.schedule
         return (
             f"collective '{job.tag}': rank {plan.dst[node]} waits for rank {plan.src[node]} "

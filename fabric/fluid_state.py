@@ -214,6 +214,7 @@ class FluidState:
         weight: float = 1.0,
         cap_bps: float = np.inf,
         in_turn: bool = True,
+        timed: bool = False,
     ) -> tuple[int, int]:
         """Write a schedule's nodes into a block; return its group and first node."""
         group, block = self._new_block(graph)
@@ -228,14 +229,19 @@ class FluidState:
         self.succ[edge : edge + len(graph.succ)] = graph.succ
         own = self.groups[group]
         own.first_node, own.weight, own.cap, own.in_turn = base, weight, cap_bps, in_turn
+        own.timed = timed
         self._blocks[group] = block
         self.run.events_need += block.events
+        self.make_room()
+        return group, base
+
+    def make_room(self) -> None:
+        """Make room for all paths of the table."""
         self._add_lanes(len(self.paths))
         if self.paths.longest > self.place.shape[1]:
             wider = np.zeros((len(self.place), self.paths.longest), np.int32)
             wider[:, : self.place.shape[1]] = self.place
             self.place = wider
-        return group, base
 
     def add(
         self,
@@ -245,12 +251,14 @@ class FluidState:
         weight: float = 1.0,
         cap_bps: float = np.inf,
         in_turn: bool = True,
+        timed: bool = False,
     ) -> int:
         """Start a schedule at ``at_ps``, not in the past, and return its group number.
 
-        ``in_turn``: its messages on one path go one after the other.
+        ``in_turn``: its messages on one path go one after the other; ``timed``: `ends_of` tells
+        when each node completed.
         """
-        group, _ = self.write(graph, weight=weight, cap_bps=cap_bps, in_turn=in_turn)
+        group, _ = self.write(graph, weight=weight, cap_bps=cap_bps, in_turn=in_turn, timed=timed)
         self.restart(group, graph, at_ps=at_ps)
         return group
 
@@ -268,6 +276,12 @@ class FluidState:
             self.run, self.events, self.delays, self.timers, self.opened, block.node, graph.roots,
             at_ps,
         )  # fmt: skip
+
+    def ends_of(self, group: int, graph: FluidGraph) -> NDArray[np.int64]:
+        """Return when each node of a timed group completed, int64, -1 where it has not."""
+        base = self._blocks[group].node
+        own = self.nodes[base : base + len(graph)]
+        return np.where(own.deps == -1, own.wire, -1)
 
     def release(self, group: int) -> None:
         """Give back the nodes of a group that has ended."""

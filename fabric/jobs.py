@@ -15,6 +15,7 @@ from railweave.fabric.errors import InputError
 from railweave.fabric.flow import Flow, FlowRecord
 from railweave.fabric.loops import expand
 from railweave.fabric.paths import PathTable
+from railweave.fabric.rerouted import least
 from railweave.fabric.routing import PathSet
 from railweave.fabric.schedule import Schedule, ScheduleBuilder
 from railweave.fabric.units import PS_PER_S
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import simpy
     from numpy.typing import NDArray
 
+    from railweave.fabric.batch import Batch
     from railweave.fabric.engine import FabricEnvironment
     from railweave.fabric.graph import Fabric
     from railweave.fabric.network import NetworkSettings
@@ -38,7 +40,7 @@ _SMALL = 100_000  # nodes; larger ones are bound anew
 
 @dataclass(eq=False)
 class Job:
-    """Started work: one flow, or one schedule run ``repeat`` times."""
+    """Started work: one flow, a batch of flows, or one schedule run ``repeat`` times."""
 
     bound: BoundSchedule
     event: simpy.Event
@@ -47,6 +49,8 @@ class Job:
     tag: str
     flow: Flow | None = None
     record: int = -1  # index of a flow's record
+    batch: Batch | None = None
+    before: tuple[BoundSchedule, ...] = ()  # on the paths that it had before it was rerouted
     runs_left: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +59,8 @@ class Job:
     @property
     def bound_ps(self) -> int:
         """Lower bound of the whole job."""
-        return self.bound.bound_ps * self.repeat
+        bound = least([*self.before, self.bound]) if self.before else self.bound
+        return bound.bound_ps * self.repeat
 
 
 class JobEngine(Engine):
@@ -89,7 +94,7 @@ class JobEngine(Engine):
         self.table = PathTable(fabric, settings)
         self.binder = Binder(self.table, routing, qps=qps, split=qp_mode == "split")
         self._bound: dict[object, tuple[Schedule, BoundSchedule]] = {}
-        self._records: list[FlowRecord] = []
+        self._records: list[FlowRecord | Job] = []  # of a batch its job
         self._collectives: list[CollectiveRecord] = []
         self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
         self._turns: dict[tuple[int, int], int] = {}
@@ -226,7 +231,7 @@ class JobEngine(Engine):
             flow=job.flow,
             start_ps=job.start_ps,
             end_ps=end_ps,
-            bound_ps=job.bound.bound_ps,
+            bound_ps=job.bound_ps,
             wire_bytes=int(job.bound.wire_bytes.sum()),
             path=links,
         )
@@ -245,6 +250,16 @@ class JobEngine(Engine):
         """Record a job that ended and fire its event."""
         took = end_ps - job.start_ps
         self._count(job.bound.usage, job.repeat)
+        if job.batch is not None:
+            for i in job.batch.early(self._batch_ends(job)):
+                flow, ended = job.batch.flows[i], self._batch_ends(job)[i]
+                self.check_bound(
+                    f"flow '{flow.id}'",
+                    took_ps=int(ended - job.batch.start_ps[i]),
+                    bound_ps=int(job.bound.least_ps[i]),
+                )
+            job.event.succeed()
+            return
         if job.flow is not None:
             self.check_bound(f"flow '{job.flow.id}'", took_ps=took, bound_ps=job.bound_ps)
             record = self._record(job, end_ps=end_ps)
@@ -283,8 +298,18 @@ class JobEngine(Engine):
         return LinkCounters(wire_bytes=wire, ack_bytes=acks)
 
     def records(self) -> Sequence[FlowRecord]:
-        """Return a record for each flow given to `send`."""
-        return tuple(self._records)
+        """Return a record for each flow given to `send` or `send_all`."""
+        records: list[FlowRecord] = []
+        for one in self._records:
+            if not isinstance(one, Job):
+                records.append(one)
+            elif one.batch is not None:
+                records += one.batch.records(self._batch_ends(one))
+        return tuple(records)
+
+    def _batch_ends(self, job: Job) -> NDArray[np.int64]:
+        """Return when each flow of a batch ended, int64, -1 where it has not."""
+        raise NotImplementedError
 
     def collectives(self) -> Sequence[CollectiveRecord]:
         """Return a record for each schedule that ended."""
