@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 from railweave.fabric.analytic import AnalyticEngine
 from railweave.fabric.errors import InputError, nearest_name
+from railweave.fabric.faults import DETECTION_DELAY_PS
 from railweave.fabric.fluid import FluidEngine
+from railweave.fabric.fluid_faults import FaultyFluidEngine
 from railweave.fabric.packet.engine import PacketEngine
 from railweave.fabric.packet.state import switch_buffers
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from railweave.fabric.engine import FabricEnvironment
     from railweave.fabric.graph import Fabric
     from railweave.fabric.jobs import JobEngine
@@ -35,6 +40,8 @@ def make_engine(
     qp_mode: str = "split",
     memo: bool = True,
     packet: PacketSettings | None = None,
+    changing: NDArray[np.bool_] | None = None,
+    detection_delay_ps: int = DETECTION_DELAY_PS,
 ) -> JobEngine:
     """Return the engine named ``kind``, attached to ``env``.
 
@@ -48,14 +55,24 @@ def make_engine(
         Let the fluid engine remember what an undisturbed collective takes (exact either way).
     packet
         Settings of the packet engine; None: its defaults.
+    changing, detection_delay_ps
+        bool (links,): links that change during the run, and how long routing takes to notice, as
+        `FaultyFluidEngine` has them; None: none does.
 
     Raises
     ------
     InputError
-        No engine of that name.
+        No engine of that name, or one whose links cannot change during a run.
     """
+    if changing is not None and kind in ENGINES and not ENGINES[kind].capabilities.set_link:
+        raise InputError(f"links cannot change during a run of the {kind} engine", expected="fluid")
     if kind == "analytic":
         return AnalyticEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode)
+    if kind == "fluid" and changing is not None:
+        return FaultyFluidEngine(
+            env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo,
+            changing=changing, detection_delay_ps=detection_delay_ps,
+        )  # fmt: skip
     if kind == "fluid":
         return FluidEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo)
     if kind == "packet":

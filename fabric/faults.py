@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
 
 __all__ = [
+    "DETECTION_DELAY_PS",
     "Fault",
     "FaultMark",
     "FaultPlan",
@@ -35,6 +36,10 @@ __all__ = [
     "links_of",
     "plan_faults",
 ]
+
+DETECTION_DELAY_PS: Final = 10 * 10**9
+"""From a link's going down or coming up until routes follow: 10 ms, an assumption of the order of
+BFD with three intervals of 3.3 ms (detection time = multiplier x interval: RFC 5880, 6.8.4)."""
 
 _CABLE: Final = re.compile(r"(?P<a>.+:\d+)(?P<sign>[->])(?P<b>[^:]+:\d+)")
 _DEEDS: Final = ("down", "up", "degrade")

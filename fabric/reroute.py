@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from railweave.fabric.paths import PathTable
     from railweave.fabric.routing import PathSet
 
-__all__ = ["DETECTION_DELAY_PS", "Detector", "ReroutingBinder"]
-
-DETECTION_DELAY_PS = 10 * 10**9
-"""10 ms: an assumption, of the order of BFD with three intervals of 3.3 ms."""
+__all__ = ["Detector", "ReroutingBinder"]
 
 
 class Detector:

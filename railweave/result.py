@@ -310,9 +310,16 @@ class Result:
 
 
 def run_bound_ps(
-    records: Sequence[FlowRecord], executed: Sequence[CollectiveRecord], table: LinkTable
+    records: Sequence[FlowRecord],
+    executed: Sequence[CollectiveRecord],
+    table: LinkTable,
+    *,
+    rounded_bytes: int = 0,
 ) -> int:
-    """Return the earliest end of everything that ended (and of every byte carried), in ps."""
+    """Return the earliest end of everything that ended (and of every byte carried), in ps.
+
+    ``rounded_bytes``: `Engine.rounded_bytes`.
+    """
     starts = [record.start_ps for record in records] + [record.start_ps for record in executed]
     ends = [record.start_ps + record.bound_ps for record in records if record.end_ps >= 0]
     ends += [record.start_ps + record.bound_ps for record in executed]
@@ -320,13 +327,15 @@ def run_bound_ps(
     slack = (
         in_flight + _ROUNDED_BYTES if in_flight else 0
     )  # what a flow has moved so far is rounded
+    slack += rounded_bytes
     return max([0, *ends, cut_bound_ps(table, min(starts, default=0), slack_bytes=slack)])
 
 
 def check_bounds(engine: Engine, table: LinkTable, *, sim_time_ps: int, bound_ps: int) -> None:
     """Raise `PhysicsError` if a run ended before its bound or a link carried more than it can."""
     engine.check_bound("the run", took_ps=sim_time_ps, bound_ps=bound_ps)
-    carried = 8.0 * (table.wire_bytes + table.ack_bytes - _ROUNDED_BYTES - engine.burst_bytes)
+    slack = _ROUNDED_BYTES + engine.rounded_bytes + engine.burst_bytes
+    carried = 8.0 * (table.wire_bytes + table.ack_bytes - slack)
     over = np.flatnonzero(
         carried > table.fabric.link_rate_bps * (table.span_ps / PS_PER_S) * (1 + 1e-6)
     )

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.engine import FabricEnvironment
 from railweave.fabric.errors import InputError, InterruptedRunError, RailweaveError, StalledError
+from railweave.fabric.faults import plan_faults
+from railweave.fault_schedule import fault_plan, fault_rows, schedule_faults
 from railweave.result import (
     LinkTable,
     Provenance,
@@ -27,7 +29,7 @@ from railweave.result import (
 )
 from railweave.scenario import Scenario, load_scenario, scenario_sha256
 from railweave.topologies.checks import protocol_findings
-from railweave.workloads.workload import Findings, WorkloadContext, locating, relocated
+from railweave.workloads.workload import Findings, WorkloadContext, relocated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.document import Key
     from railweave.fabric.engine import Engine
+    from railweave.fabric.faults import FaultPlan
     from railweave.fabric.graph import Fabric
     from railweave.fabric.routing import Routing
     from railweave.result import Status
@@ -93,6 +96,8 @@ class PreparedRun:
         What workloads tell beside their flows.
     ends
         Workload name -> event of its end.
+    faults
+        What breaks when.
     """
 
     scenario: Scenario
@@ -102,15 +107,26 @@ class PreparedRun:
     engine: Engine
     findings: Findings
     ends: Mapping[str, Any]
+    faults: FaultPlan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What workloads run over: the fabric after its faults, its routes, and an engine on them."""
+    """What workloads run over: a fabric, its routes, and an engine on them.
+
+    Parameters
+    ----------
+    fabric, routing, engine
+        As they are when the run begins, after the faults at 0.
+    faults
+        What breaks when. The run changes the links of an engine that can have them changed;
+        another has to see to it. None: nothing breaks during the run.
+    """
 
     fabric: Fabric
     routing: Routing
     engine: Engine
+    faults: FaultPlan | None = None
 
 
 StageMaker = Callable[[FabricEnvironment, Scenario], Stage]
@@ -123,7 +139,8 @@ def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
     from railweave.fabric.routing import Routing
 
     model = scenario.model
-    fabric = faulted_fabric(scenario)
+    faults = fault_plan(scenario)
+    fabric = faults.fabric
     routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
     engine = make_engine(
         model.engine,
@@ -134,16 +151,15 @@ def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
         qps=model.routing.qps,
         qp_mode=model.routing.qp_mode,
         packet=scenario.packet,
+        changing=faults.changing if faults.changes else None,
+        detection_delay_ps=model.routing.detection_delay,
     )
-    return Stage(fabric=fabric, routing=routing, engine=engine)
+    return Stage(fabric=fabric, routing=routing, engine=engine, faults=faults)
 
 
 def faulted_fabric(scenario: Scenario) -> Fabric:
-    """Build the fabric of a scenario, after its faults."""
-    from railweave.topologies.load import build_topology
-
-    fabric = build_topology(scenario.topology, network=scenario.model.network)
-    return _broken(fabric, scenario) if scenario.model.faults else fabric
+    """Build the fabric of a scenario as it is when its run begins, after the faults at 0."""
+    return fault_plan(scenario).fabric
 
 
 def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun:
@@ -158,6 +174,9 @@ def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun
     env, findings = _RunEnvironment(), Findings()
     built = stage(env, scenario)
     fabric, routing, engine = built.fabric, built.routing, built.engine
+    faults = built.faults or plan_faults(fabric, ())
+    if engine.capabilities.set_link:
+        schedule_faults(env, engine, faults)
     if not engine.capabilities.contention:
         findings.warn(
             f"the {engine.name} engine lets no flow slow another: "
@@ -201,6 +220,7 @@ def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun
         engine=engine,
         findings=findings,
         ends=ends,
+        faults=faults,
     )
 
 
@@ -209,18 +229,6 @@ def _placed(error: InputError, scenario: Scenario, loc: tuple[Key, ...]) -> Inpu
     if error.file or error.line or error.field:
         return error
     return relocated(error, scenario.document, loc)
-
-
-def _broken(fabric: Fabric, scenario: Scenario) -> Fabric:
-    """Return the fabric after its faults."""
-    from railweave.fabric.faults import Fault, apply_faults
-
-    faults = [
-        Fault(at_ps=fault.at, link=fault.link, node=fault.node, do=fault.do, rate_bps=fault.rate)
-        for fault in scenario.model.faults
-    ]
-    with locating(scenario.document):
-        return apply_faults(fabric, faults)
 
 
 def run_scenario(
@@ -355,7 +363,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
     records, executed = tuple(engine.records()), tuple(engine.collectives())
     now = int(run.env.now)
     table = LinkTable.of(run.fabric, engine.counters(), now)
-    bound = run_bound_ps(records, executed, table)
+    bound = run_bound_ps(records, executed, table, rounded_bytes=engine.rounded_bytes)
     if status == "deadlocked":  # its clock stopped at the last end, before what moved after that
         now = max(now, bound, table.least_span_ps())
         table = LinkTable.of(run.fabric, engine.counters(), now)
@@ -386,7 +394,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         records=records,
         executed=executed,
         links=table,
-        network=engine.network(),
+        network={**fault_rows(run.faults, until_ps=now), **engine.network()},
         link_columns=engine.link_columns(),
         flow_columns=engine.flow_columns(),
         error=error,

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from railweave.fabric.document import Document, load_yaml
 from railweave.fabric.errors import InputError
+from railweave.fabric.faults import DETECTION_DELAY_PS
 from railweave.fabric.fields import FileModel, Rate, Time
 from railweave.fabric.network_model import (
     NetworkModel,
@@ -72,17 +73,21 @@ class RoutingModel(FileModel):
     qp_mode: Literal["split", "round-robin"] = Field(
         "split", description="split: a share of the bytes on each; round-robin: flows take turns"
     )
+    detection_delay: Time = Field(
+        DETECTION_DELAY_PS,
+        description="From a link's going down or coming up in mid-run until routes follow",
+    )
 
 
 class FaultModel(FileModel):
-    """What is broken before the run begins."""
+    """What breaks, slows down or comes back, before the run begins or during it."""
 
-    at: Time = Field(0, description="Only 0 in this version: faults precede the run")
+    at: Time = Field(0, description="0: before the run begins; later: the fluid engine only")
     link: str | None = Field(None, description="A cable or one direction of it, by name")
     node: str | None = Field(None, description="A device or a host, by name")
     do: Literal["down", "up", "degrade", "pause-storm"]
     rate: Rate | None = Field(None, description="What is left of a degraded link's rate")
-    duration: Time | None = Field(None, alias="for", description="Not in this version")
+    duration: Time | None = Field(None, alias="for", description="How long down or degrade lasts")
     priority: int | None = Field(None, ge=0, le=7, description="Not in this version")
 
 
@@ -301,20 +306,21 @@ def _refuse_later(document: Document, model: ScenarioModel) -> None:
             expected="ecmp | ecmp-polarised | rail | spray",
         )
     for i, fault in enumerate(model.faults):
-        _check_fault(document, fault, ("faults", i))
+        _check_fault(document, fault, ("faults", i), engine=model.engine)
 
 
-def _check_fault(document: Document, fault: FaultModel, at: tuple[Key, ...]) -> None:
+def _check_fault(
+    document: Document, fault: FaultModel, at: tuple[Key, ...], *, engine: str
+) -> None:
     def refuse(key: str, message: str, expected: str) -> None:
         raise document.error(message, at=(*at, key), expected=expected)
 
-    if fault.do in ("pause-storm", "up"):
-        what = "pause storms are" if fault.do == "pause-storm" else "coming up again is"
-        refuse("do", f"{what} not in this version", "down | degrade")
-    if fault.at != 0:
-        refuse("at", "faults in mid-run are not in this version", "0s: before the run")
-    if fault.duration is not None:
-        refuse("for", "faults that pass are not in this version", "no 'for'")
+    if fault.do == "pause-storm":
+        refuse("do", "pause storms are not in this version", "down | up | degrade")
+    if engine != "fluid" and (fault.at != 0 or fault.duration is not None):
+        key, expected = ("at", "0s: before the run") if fault.at else ("for", "no 'for'")
+        message = f"the {engine} engine has no faults in mid-run"
+        refuse(key, message, f"{expected}; or engine: fluid")
     if fault.priority is not None:
         refuse("priority", "only a pause storm has a priority", "no 'priority'")
     if (fault.link is None) == (fault.node is None):
