@@ -28,6 +28,7 @@ __all__ = ["Binder", "BoundSchedule", "Usage", "link_bytes", "split_over_qps"]
 
 
 _REMEMBERED = 512  # rank lists whose paths are kept
+_BLOCK = 1 << 14  # paths that are worked on at a time
 _TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
 _NONE = np.empty(0, np.int32)
 _NONE_OF_MANY = np.empty(0, np.int64)
@@ -266,16 +267,19 @@ def link_bytes(table: PathTable, usage: Usage) -> tuple[NDArray[np.int64], NDArr
     direction of each network link. A path sprayed over several links puts its share on each.
     """
     fabric = table.fabric
-    start, end = table.ptr[usage.path], table.ptr[usage.path.astype(np.int64) + 1]
-    owner, at = np.repeat(np.arange(len(start)), end - start), expand_spans(start, end)
-    link, share = table.link[at], table.share[at]
-    network = fabric.link_network[link]
-    size = np.where(network, usage.wire_bytes[owner], usage.payload_bytes[owner])
-    acks = (share * usage.ack_bytes[owner])[network]
-    return (
-        _sum_by_link(link, share, size, fabric.n_links),
-        np.rint(np.bincount(link[network] ^ 1, acks, fabric.n_links)).astype(np.int64),
-    )
+    carried, acked = np.zeros(fabric.n_links, np.int64), np.zeros(fabric.n_links)
+    for first in range(0, len(usage.path), _BLOCK):  # what is worked on stays in the cache
+        some = slice(first, first + _BLOCK)
+        path = usage.path[some].astype(np.int64)
+        start, end = table.ptr[path], table.ptr[path + 1]
+        owner, at = np.repeat(np.arange(len(start)), end - start), expand_spans(start, end)
+        link, share = table.link[at], table.share[at]
+        network = fabric.link_network[link]
+        size = np.where(network, usage.wire_bytes[some][owner], usage.payload_bytes[some][owner])
+        acks = (share * usage.ack_bytes[some][owner])[network]
+        carried += _sum_by_link(link, share, size, fabric.n_links)
+        acked += np.bincount(link[network] ^ 1, acks, fabric.n_links)
+    return carried, np.rint(acked).astype(np.int64)
 
 
 def _sum_by_link(

@@ -369,7 +369,8 @@ class FluidState:
             if code == lay.COMPLETED:
                 return sorted(int(g) for g in self.groups.done[: self.run.done])
             if code == lay.NEED_SLOTS:
-                self.add_slots(2 * len(self.slots))
+                ahead = int(self.run.arrivals - self.run.placed)
+                self.add_slots(max(2 * len(self.slots), int(self.run.slots_used) + ahead))
             elif code == lay.NEED_EVENTS:
                 self.add_events(2 * int(self.run.events_need))
             elif code == lay.NEED_POOL:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PathTable", "limiting_links"]
 
 _PS = 8e12  # picoseconds per second times bits per byte
+_BLOCK = 1 << 14  # paths that are worked on at a time
 _CUT_THROUGH_HEADER_BYTES = 128  # read before a cut-through switch forwards (assumption)
 
 
@@ -62,14 +63,19 @@ def limiting_links(fabric: Fabric, payload_share: NDArray[np.float64]) -> NDArra
     return limiting
 
 
+def _room(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """Return an array with ``rows`` rows, a larger copy where it has fewer."""
+    if rows <= len(array):
+        return array
+    larger = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger.view(type(array))
+
+
 def _put(array: NDArray[Any], at: int, values: NDArray[Any]) -> NDArray[Any]:
     """Write ``values`` from row ``at`` on, in a larger copy where there is no room."""
-    end = at + len(values)
-    if end > len(array):
-        larger = np.empty((max(end, 2 * len(array)), *array.shape[1:]), array.dtype)
-        larger[:at] = array[:at]
-        array = larger.view(type(array))
-    array[at:end] = values
+    array = _room(array, at + len(values))
+    array[at : at + len(values)] = values
     return array
 
 
@@ -189,17 +195,37 @@ class PathTable:
             return numbers
         numbers[filled] = np.arange(self._n, self._n + len(filled), dtype=np.int32)
         ptr = np.concatenate(([0], np.cumsum(lengths[filled]))).astype(np.int64)
-        link, share = found.links.astype(np.int32), found.share
-        owner = np.repeat(np.arange(len(filled)), lengths[filled])
+        self._reserve(len(filled), int(ptr[-1]))
+        for first in range(0, len(filled), _BLOCK):  # what is worked on stays in the cache
+            block = ptr[first : first + _BLOCK + 1]
+            span = slice(block[0], block[-1])
+            self._append(block - block[0], found.links[span], found.share[span])
+        return numbers
+
+    def _reserve(self, paths: int, links: int) -> None:
+        """Make room for new paths and their links in one go."""
+        n, k = self._n, int(self.ptr[self._n])
+        self.ptr = _room(self.ptr, n + paths + 1)
+        self.link, self.share = _room(self.link, k + links), _room(self.share, k + links)
+        self.hops = _room(self.hops, self._n_hops + links)
+        self.routes, self.cost = _room(self.routes, n + paths), _room(self.cost, n + paths)
+        self.framing = _room(self.framing, n + paths)
+
+    def _append(
+        self, ptr: NDArray[np.int64], link: NDArray[np.int32], share: NDArray[np.float64]
+    ) -> None:
+        """Add paths that have links, in CSR form."""
+        count = len(ptr) - 1
+        owner = np.repeat(np.arange(count), np.diff(ptr))
         self._append_costs(ptr[:-1], link, share)
         keep = self._limiting[link]
         on_network = np.logical_or.reduceat(self.fabric.link_network[link], ptr[:-1])
         factor = np.where(on_network[owner], self._payload_share[link], 1.0)
-        kept = np.bincount(owner[keep], minlength=len(filled))
+        kept = np.bincount(owner[keep], minlength=count)
         self.longest = max(self.longest, int(kept.max()))
         n, k, end = self._n, int(self.ptr[self._n]), self._n_hops + np.cumsum(kept)
-        self.routes.hops[n : n + len(filled)] = end - kept
-        self.routes.hops_end[n : n + len(filled)] = end
+        self.routes.hops[n : n + count] = end - kept
+        self.routes.hops_end[n : n + count] = end
         self.ptr = _put(self.ptr, n + 1, k + ptr[1:])
         self.link = _put(self.link, k, link)
         self.share = _put(self.share, k, share)
@@ -207,8 +233,7 @@ class PathTable:
         new.link, new.share = link[keep], (share * factor)[keep]
         self.hops = _put(self.hops, self._n_hops, new)
         self._n_hops += len(new)
-        self._n += len(filled)
-        return numbers
+        self._n += count
 
     def _append_costs(
         self, starts: NDArray[np.int64], link: NDArray[np.int32], share: NDArray[np.float64]

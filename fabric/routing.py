@@ -249,7 +249,7 @@ class Routing:
                 self._hash_states, tables.position, tables.tier,
                 trip.stretch_ptr, trip.stretch_links, ahead, digits, ptr, links,
             )  # fmt: skip
-        return PathSet(ptr.astype(_Int), links, np.ones(len(links)))
+        return PathSet(ptr.astype(_Int), links, np.broadcast_to(np.float64(1.0), len(links)))
 
     def reachable(
         self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0
