@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
+    from collections.abc import Iterable, Set
 
     from railweave.tools.emulate.plan import Interface, NetworkPlan
     from railweave.tools.emulate.routes import NextHops
@@ -59,9 +59,17 @@ def _cable(a: Interface, b: Interface) -> str:
     )
 
 
-def _via(plan: NetworkPlan, links: Iterable[int], interfaces: Mapping[int, Interface]) -> str:
+def _on_host(plan: NetworkPlan, one: Interface) -> bool:
+    return int(plan.fabric.host[one.device]) >= 0
+
+
+def _via(plan: NetworkPlan, links: Iterable[int]) -> str:
     """Return the next hops of a route: ``via A dev X`` for one, ``nexthop ...`` for several."""
-    ways = [f"via {interfaces[link ^ 1].address} dev {interfaces[link].name}" for link in links]
+    ways = []
+    for link in links:
+        one, other = plan.interfaces[link], plan.interfaces[link ^ 1]
+        onlink = " onlink" if _on_host(plan, one) else ""
+        ways.append(f"via {other.address} dev {one.name}{onlink}")
     return ways[0] if len(ways) == 1 else " ".join(f"nexthop {way}" for way in ways)
 
 
@@ -85,7 +93,7 @@ def _host_routes(plan: NetworkPlan, host: str, hops: NextHops) -> list[str]:
 
 
 def _metrics(plan: NetworkPlan, links: tuple[int, ...]) -> str:
-    via = _via(plan, links, plan.interfaces)
+    via = _via(plan, links)
     return f"{_TCP} {via}" if via.startswith("nexthop") else f"{via} {_TCP}"
 
 
@@ -98,9 +106,11 @@ def _interface_lines(plan: NetworkPlan, one: Interface, shaping: Shaping) -> lis
     other = plan.interfaces[one.link ^ 1]
     gso = "" if shaping.gso_bytes is None else f" gso_max_size {shaping.gso_bytes}"
     lines = [f"link set dev {one.name}{gso}"] if gso else []
+    # A host's interface has its NIC's address alone: programs take an interface's first one.
+    own = [] if _on_host(plan, one) else [f"addr add {one.address}/31 dev {one.name}"]
     return [
         *lines,
-        f"addr add {one.address}/31 dev {one.name}",
+        *own,
         neighbour_line(one, other),
         *([f"link set dev {one.name} up"] if one.up and other.up else []),
     ]
@@ -133,7 +143,7 @@ def setup_request(plan: NetworkPlan, shaping: Shaping) -> dict[str, Any]:
     for switch in plan.switches:
         name = fabric.device_names[switch]
         then[name] = [
-            f"route add {plan.address(target)}/32 {_via(plan, links, plan.interfaces)}"
+            f"route add {plan.address(target)}/32 {_via(plan, links)}"
             for target, links in sorted(plan.hops.get(switch, {}).items())
         ]
     return {
@@ -167,7 +177,7 @@ def route_changes(
             to = f"{plan.address(target)}/32"
             if target in new:
                 if new[target] != old.get(target) or not came.isdisjoint(new[target]):
-                    here.append(f"route replace {to} {_via(plan, new[target], plan.interfaces)}")
+                    here.append(f"route replace {to} {_via(plan, new[target])}")
             else:
                 here.append(f"route replace unreachable {to}")
         if here:

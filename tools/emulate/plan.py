@@ -7,7 +7,8 @@ fabric alone, so it can be read and tested where no namespace may be made.
 Address plan
 ------------
 - NIC k (dense number, file order): 10.0.0.0 + k, as railweave's own ECMP hash has it;
-- the two ends of cable c: 10.128.0.0 + 2 c and 10.128.0.1 + 2 c, a /31 (RFC 3021);
+- the two ends of cable c: 10.128.0.0 + 2 c and 10.128.0.1 + 2 c, a /31 (RFC 3021); on a host's end
+  it only names the next hop, so that an interface of a host has one address;
 - hardware addresses are locally administered (IEEE 802, bit 1 of the first octet): 02:00 and the
   number of the link that leaves there. Neighbours are permanent entries: no ARP on the links.
 """

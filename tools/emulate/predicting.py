@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric.engine import Engine
 from railweave.fabric.errors import InputError
 from railweave.fabric.fluid import FluidEngine
 from railweave.fabric.jobs import Job
@@ -16,7 +17,7 @@ from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.single import single_transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import simpy
     from numpy.typing import NDArray
@@ -94,6 +95,10 @@ class PredictingEngine(CreditedBounds, FluidEngine):
         check_flow(flow)
         self.kernel.check_outside(flow)
         return super().send(self.kernel.pinned(flow))
+
+    def send_all(self, flows: Sequence[Flow], *, start_ps: Sequence[int]) -> simpy.Event:
+        """Send each flow at its time, by itself: each finds the buckets as they are."""
+        return Engine.send_all(self, flows, start_ps=start_ps)
 
     # ------------------------------------------------------------------ starting
     def _begin(self, job: Job) -> None:
