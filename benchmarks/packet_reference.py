@@ -132,8 +132,10 @@ def reference(folder: Path) -> dict[str, list[dict[str, float]]]:
         for row in csv.DictReader(text):
             found.setdefault(row["run"], []).append(
                 {
-                    "mean": float(row["fct_mean_us"]), "p99": float(row["fct_p99_us"]),
-                    "max": float(row["fct_max_us"]), "pauses": float(row["pfc_pauses"]),
+                    "mean": float(row["fct_mean_us"]),
+                    "p99": float(row["fct_p99_us"]),
+                    "max": float(row["fct_max_us"]),
+                    "pauses": float(row["pfc_pauses"]),
                 }  # fmt: skip
             )
     return found
@@ -161,12 +163,16 @@ def verdict(mine: list[dict[str, float]], theirs: list[dict[str, float]], profil
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="folder of the recorded runs")
     parser.add_argument("--only", default="", help="runs whose name contains this")
     options = parser.parse_args()
     theirs = reference(options.folder)
-    print("| run | mean us, theirs | ours | max or p99 us, theirs | ours | pauses, theirs | ours | |")
+    print(
+        "| run | mean us, theirs | ours | max or p99 us, theirs | ours | pauses, theirs | ours | |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for run, (_, _, profile, _) in RUNS.items():
         if options.only not in run:

@@ -180,7 +180,7 @@ def test_dcqcn_converges(n: int, window_ms: tuple[int, int], queue_kb: float) ->
     assert gbps.sum() ** 2 / (n * (gbps**2).sum()) >= 0.98
     assert np.mean(queue) / 1000 == pytest.approx(queue_kb, rel=0.25)
     assert state.run.violations == 0
-    assert lay.CC_PAPER == state.run.cc
+    assert state.run.cc == lay.CC_PAPER
 
 
 # ------------------------------------------------------------------ M/D/1

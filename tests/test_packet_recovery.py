@@ -107,7 +107,7 @@ def test_go_back_0_never_ends_where_every_message_loses_a_packet() -> None:
 def test_a_queue_pair_gives_up() -> None:
     engine, flow = direct(loss_rate=1.0, retries=3, rto_ps=10 * US)
     event = engine.send(flow)
-    with pytest.raises(RailweaveError, match="flow 'f' .* gave up after 3 retries"):
+    with pytest.raises(RailweaveError, match=r"flow 'f' .* gave up after 3 retries"):
         engine.env.run(until=event)
 
 

@@ -6,8 +6,8 @@ Dynamic thresholds: Choudhury and Hahne, "Dynamic queue length thresholds for sh
 switches", IEEE/ACM ToN 6(2), 1998. Pauses: IEEE 802.1Qbb; a pause frame jumps all queues of its
 port but waits for the frame on the wire, and pauses of one port take effect in their order.
 
-The end of a frame that nobody waits for has no event: its room is counted as taken until a decision
-depends on it. So counters are upper bounds; `admit` makes them exact where the bound does not decide.
+The end of a frame that nobody waits for has no event: its room counts as taken until a decision
+depends on it. So counters are upper bounds; `admit` makes them exact where that does not decide.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ def give_back(
     switches: Any, link: Any,
 ) -> None:  # fmt: skip
     """Free the room of the frame whose last bit has left a port, and resume its sender."""
-    run = runs[0]
     port = ports[link]
     size = port.svc_bytes
     queue = port.svc_in

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric.binding import expand_spans
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
 from railweave.fabric.jobs import Job, JobEngine
@@ -118,7 +119,7 @@ class PacketEngine(JobEngine):
         else:
             qp = np.full(len(path), lay.NONE, np.int32)
             parts = np.flatnonzero(path >= 0)
-            pairs = [self._pair(int(path[i]), job.flow, len(parts)) for i in parts]
+            pairs = self._pairs_of(path[parts], job.flow) if len(parts) else []
             qp[parts] = pairs
             self._flows[job.record] = pairs
         group = self._write(job, qp)
@@ -137,15 +138,17 @@ class PacketEngine(JobEngine):
         self._jobs[group] = job
         return group
 
-    def _links(self, path: int) -> list[int]:
-        """Links of a path, which must not be spread over several."""
-        span = slice(int(self.table.ptr[path]), int(self.table.ptr[path + 1]))
-        if (self.table.share[span] != 1.0).any():
+    def _paths(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Links of some paths in CSR form; none may be spread over several ways."""
+        start, end = self.table.ptr[paths], self.table.ptr[paths + 1]
+        at = expand_spans(start, end)
+        if (self.table.share[at] != 1.0).any():
             raise InputError(
                 "spraying packets is not in this version", field="routing.policy",
                 expected="ecmp | ecmp-polarised | rail",
             )  # fmt: skip
-        return [int(link) for link in self.table.link[span]]
+        ptr = np.concatenate(([0], np.cumsum(end - start))).astype(np.int64)
+        return ptr, self.table.link[at].astype(np.int64)
 
     def _lanes_of(self, path: NDArray[np.int32]) -> NDArray[np.int32]:
         """Queue pairs of a schedule's nodes: one per path, kept for the run."""
@@ -153,27 +156,37 @@ class PacketEngine(JobEngine):
             more = np.full(2 * len(self.table), lay.NONE, np.int32)
             more[: len(self._lanes)] = self._lanes
             self._lanes = more
-        for number in np.unique(path[path >= 0]):
-            if self._lanes[number] < 0:
-                self._lanes[number] = self.state.add_qp(self._links(number), flow=self._made)
-                self._made += 1
+        used = np.zeros(len(self._lanes) + 1, np.bool_)
+        used[path] = True  # [-1]: crosses no link
+        new = np.flatnonzero(used[:-1] & (self._lanes < 0))
+        if len(new):
+            self._lanes[new] = self.state.add_qps(*self._paths(new), flow=self._made)
+            self._made += len(new)
         return np.where(path >= 0, self._lanes[path], lay.NONE).astype(np.int32)
 
-    def _pair(self, path: int, flow: Flow, parts: int) -> int:
-        """Make a queue pair for a flow, or use one anew of which nothing is under way."""
-        into = None
+    def _pairs_of(self, paths: NDArray[np.int32], flow: Flow) -> list[int]:
+        """Make a queue pair on each path of a flow."""
+        back = None
+        if flow.ack_path is not None:
+            one = np.array(flow.ack_path, np.int64)
+            n = len(paths)
+            back = np.arange(n + 1) * len(one), np.tile(one, n)
+        cap = None if flow.cap_bps is None else max(1, flow.cap_bps // len(paths))
+        made = self._made
+        self._made += len(paths)
+        return self.state.add_qps(
+            *self._paths(paths.astype(np.int64)), flow=made, back=back, priority=flow.priority,
+            cap_bps=cap, into=self._unused_pair() if len(paths) == 1 else None,
+        ).tolist()  # fmt: skip
+
+    def _unused_pair(self) -> int | None:
+        """Return a queue pair of an ended flow of which nothing is under way any more."""
         for _ in range(min(_LOOKS, len(self._unused))):
             number = self._unused.popleft()
             if self._quiet(number):
-                into = number
-                break
+                return number
             self._unused.append(number)
-        cap = None if flow.cap_bps is None else max(1, flow.cap_bps // parts)
-        self._made += 1
-        return self.state.add_qp(
-            self._links(path), None if flow.ack_path is None else list(flow.ack_path),
-            flow=self._made - 1, priority=flow.priority, cap_bps=cap, into=into,
-        )  # fmt: skip
+        return None
 
     def _quiet(self, number: int) -> bool:
         """Whether no packet, timer or event of a queue pair is under way."""

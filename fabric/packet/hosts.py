@@ -109,17 +109,20 @@ def emit(
             node = np.int64(qp.una_node)
             while psn >= nodes[node].psn + nodes[node].packets:
                 node = np.int64(nodes[node].next)
-    message = nodes[node]
-    index = psn - message.psn
+    begins = qp.begins == 1
+    ends = qp.left == 1
+    if qp.mode != TRUST:
+        begins = psn == nodes[node].psn
+        ends = psn == nodes[node].psn + nodes[node].packets - 1
     flags = np.int64(qp.bare | (qp.klass << CLASS_BITS))
     payload = run.mtu
-    if index == message.packets - 1:
-        payload = message.payload - index * run.mtu
+    if ends:
+        payload = nodes[node].payload - (nodes[node].packets - 1) * run.mtu
         flags |= LAST
     if qp.pad > 1:
         payload = (payload + 3) // 4 * 4
     wire = payload + qp.overhead
-    if index == 0:
+    if begins:
         wire += qp.first
         flags |= FIRST
     if qp.every > 0:
@@ -134,8 +137,10 @@ def emit(
     if not resent:
         qp.psn = psn + 1
         qp.left -= 1
+        qp.begins = 0
         if qp.left == 0:
-            qp.node = message.next
+            qp.node = nodes[node].next
+            qp.begins = 1
             if qp.node >= 0:
                 qp.left = nodes[qp.node].packets
             elif qp.mode == TRUST:
@@ -155,9 +160,8 @@ def emit(
     qp.sent += wire
     qp.began = run.now
     qp.wire = wire
-    if qp.mode != TRUST:
-        if qp.rto_on == 0 or qp.una == psn:
-            start_rto(runs, ev, wheel, far, qps, pair)
+    if qp.mode != TRUST and (qp.rto_on == 0 or qp.una == psn):
+        start_rto(runs, ev, wheel, far, qps, pair)
     if run.fold == 0:
         qp.inflight += 1
     if run.cc != CC_NONE:
@@ -233,10 +237,10 @@ def post(
     node.got = 0
     node.psn = qp.posted
     qp.posted += node.packets
-    if run.cc != CC_NONE and rates[pair].on == 1 and qp.node < 0:
-        if run.now - qp.began > run.idle_ps:
-            reset(qp, rates[pair])
-            qp.free = 0
+    idle = qp.node < 0 and run.now - qp.began > run.idle_ps
+    if run.cc != CC_NONE and rates[pair].on == 1 and idle:
+        reset(qp, rates[pair])
+        qp.free = 0
     if qp.una_node < 0 and qp.mode != TRUST:
         qp.una_node = number
     if qp.tail >= 0:
@@ -245,4 +249,5 @@ def post(
     if qp.node < 0:
         qp.node = number
         qp.left = node.packets
+        qp.begins = 1
     return resume(runs, ev, wheel, far, ports, egress, qps, bits, pair)

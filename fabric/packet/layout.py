@@ -195,7 +195,7 @@ FAR: Final = np.dtype([("time", "i8"), ("key", "i8"), ("arg", "i8")], align=True
 #: An entry of the bucket being served, sorted.
 NEAR: Final = np.dtype([("key", "i8"), ("arg", "i8")], align=True)
 
-#: One direction of a cable.
+#: One direction of a cable. Lines of 64 bytes: what every frame needs, the rest.
 PORT: Final = np.dtype(
     [
         ("busy", "i8"),  # the wire is taken until then
@@ -205,27 +205,28 @@ PORT: Final = np.dtype(
         ("svc_queue", "i4"),  # queue of the frame in service, whose room it still holds, or NONE
         ("svc_in", "i4"),  # its ingress queue
         ("svc_bytes", "i4"),
-        ("pending", "i4"),  # 1 while a TX_END event is on its way
-        ("lazy", "i4"),  # 1 while a frame's room is given back without an event
         ("mask", "i4"),  # classes that have something to send
         ("blocked", "i4"),  # classes that may not
         ("switch", "i4"),  # whose buffer the queues are in, or NONE
+        ("pending", "i1"),  # 1 while a TX_END event is on its way
+        ("lazy", "i1"),  # 1 while a frame's room is given back without an event
+        ("inside", "i1"),  # 1: NVLink or PCIe, headers do not count
+        ("up", "i1"),
+        ("credit", "i1"),  # 1: sends against credit
+        ("lossy", "i1"),  # packets may be lost on it at random
+        ("alternate", "i1"),  # whether a queue pair was served last
+        ("turn", "i1"),  # class served last by deficit round robin
         ("rate", "i8"),
         ("carry", "i8"),  # remainder of a time per byte that is not whole
         ("prop", "i8"),
+        ("peer_prop", "i8"),  # propagation of the other direction
         ("control_bytes", "i8"),  # wire bytes of everything but data sent
         ("response", "i8"),  # from a pause frame's arrival to its effect, at this sender
         ("quantum", "i8"),  # ps of one pause quantum, at this sender
-        ("peer_prop", "i8"),  # propagation of the other direction
-        ("inside", "i4"),  # 1: NVLink or PCIe, headers do not count
-        ("up", "i4"),
-        ("turn", "i4"),  # class served last by deficit round robin
-        ("alternate", "i4"),  # whether a queue pair was served last
-        ("credit", "i4"),  # 1: sends against credit
+        ("draws", "u8"),  # key of its random draws
         ("pauses", "i4"),  # pause frames that this port sent
         ("need", "i4"),  # credit without which it waits
-        ("lossy", "i8"),  # data packets may be lost on it: random loss
-        ("draws", "u8"),  # key of its random draws
+        ("unused", "i8", 7),
     ],
     align=True,
 )
@@ -240,11 +241,11 @@ EGRESS: Final = np.dtype(
         ("bytes", "i8"),  # with the frame in service
         ("peak", "i8"),
         ("kmin", "i8"),
+        ("frames", "i8"),  # sent
+        ("limit", "f8"),  # lossy: share of the free buffer it may take
+        ("deficit", "i8"),
         ("kmax", "i8"),
         ("pmax", "f8"),
-        ("limit", "f8"),  # lossy: share of the free buffer it may take
-        ("frames", "i8"),  # sent
-        # colder
         ("credit", "i8"),  # bytes that may still be sent
         ("until", "i8"),  # a pause lasts until then
         ("since", "i8"),  # when the present pause began
@@ -253,10 +254,10 @@ EGRESS: Final = np.dtype(
         ("marked", "i8"),
         ("dropped", "i8"),
         ("trimmed", "i8"),
-        ("deficit", "i8"),
         ("quantum", "i8"),
         ("seen", "i8"),  # frames at the last check
         ("expiry", "i8"),  # 1 while an expiry event is on its way
+        ("unused", "i8", 3),
     ],
     align=True,
 )
@@ -267,19 +268,20 @@ INGRESS: Final = np.dtype(
         ("held", "i8"),  # reserve and shared
         ("head", "i8"),  # headroom
         ("reserve", "i8"),
-        ("room", "i8"),  # headroom there is
+        ("peak", "i8"),
         ("alpha", "f8"),  # 0: static thresholds
         ("xoff", "i8"),
-        ("xon", "i8"),
-        ("hysteresis", "i8"),
-        ("peak", "i8"),
-        ("since", "i8"),  # when XOFF was sent
-        ("sent", "i8"),  # XOFF frames, refreshes included
-        ("dropped", "i8"),
         ("kind", "i4"),  # 0 lossy, 1 lossless by pause, 2 lossless by credit
         ("off", "i4"),  # 1 between XOFF and XON
         ("switch", "i4"),
         ("refresh", "i4"),  # 1 while a refresh event is on its way
+        ("room", "i8"),  # headroom there is
+        ("xon", "i8"),
+        ("hysteresis", "i8"),
+        ("since", "i8"),  # when XOFF was sent
+        ("sent", "i8"),  # XOFF frames, refreshes included
+        ("dropped", "i8"),
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -328,20 +330,25 @@ QP: Final = np.dtype(
         ("klass", "i4"),
         ("rate", "f8"),  # wire bit/s; 0: the port's
         ("free", "i8"),  # next frame not before
-        ("armed", "i8"),  # time of the pace event that counts
         ("began", "i8"),  # start of the last frame
-        ("wire", "i4"),  # its size
+        ("sent", "i8"),  # wire bytes, all
+        ("armed", "i8"),  # time of the pace event that counts
+        ("wire", "i4"),  # size of the last frame
         ("since_ack", "i4"),
-        ("tail", "i4"),  # last message posted
-        ("back", "i4"),  # first hop of the way back
-        ("back_queue", "i4"),
         ("every", "i4"),  # packets per acknowledgement; 0: none
         ("overhead", "i4"),
-        ("first", "i4"),  # further overhead of a message's first packet
         ("pad", "i4"),
         ("bare", "i4"),  # BARE or 0
         ("mode", "i4"),  # recovery
+        ("tx", "i4"),  # packets sent, retransmissions included
+        ("high", "i4"),  # highest packet sent + 1
+        ("first", "i4"),  # further overhead of a message's first packet
+        ("begins", "i4"),  # 1: the next packet is the first of its message
+        ("tail", "i4"),  # last message posted
+        ("back", "i4"),  # first hop of the way back
+        ("back_queue", "i4"),
         ("inflight", "i4"),  # control packets (and data that may be lost) under way
+        ("lose", "i4"),  # transmission that is lost in any case; NONE: none
         ("flow", "i8"),  # number that random draws go by
         ("line", "f8"),  # rate of its NIC
         ("cap", "f8"),  # of its flow; inf: none
@@ -354,22 +361,18 @@ QP: Final = np.dtype(
         # recovery
         ("una", "i4"),  # oldest packet not acknowledged
         ("una_node", "i4"),  # its message
-        ("tx", "i4"),  # packets sent, retransmissions included
         ("retry", "i4"),
         ("rto_at", "i8"),
         ("rto_on", "i4"),
         ("cap_packets", "i4"),  # packets under way at most; 0: any number
         ("recover", "i4"),
-        ("lose", "i4"),  # transmission that is lost in any case; NONE: none
         ("posted", "i4"),  # packets of all messages posted so far
-        ("high", "i4"),  # highest packet sent + 1
         ("sacked", "i4"),  # highest selectively acknowledged + 1
         ("sacks", "i4"),  # packets beyond the oldest that have arrived
         ("scan", "i4"),  # next hole to look at
         ("bits", "i4"),  # first byte of its window of packet states
         ("window", "i4"),  # bytes of it, a power of two
         ("resent", "i8"),  # wire bytes
-        ("sent", "i8"),  # wire bytes, all
         ("late", "i8"),  # packets that arrived out of order
         ("marks", "i8"),
         ("naks", "i8"),
@@ -430,5 +433,10 @@ GROUP: Final = np.dtype(
 
 
 def records(dtype: np.dtype[Any], rows: int) -> Any:
-    """Return ``rows`` records of zeros, with their fields as attributes."""
-    return np.zeros(rows, dtype).view(np.recarray)
+    """Return ``rows`` records of zeros, with their fields as attributes.
+
+    They begin at a multiple of 64 bytes, so that rows of that size do not straddle cache lines.
+    """
+    raw = np.zeros(rows * dtype.itemsize + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + rows * dtype.itemsize].view(dtype).view(np.recarray)

@@ -165,7 +165,7 @@ class CcModel(FileModel):
         None, description="By notification packets, or marks echoed on ACKs at once (cnp)"
     )
     cnp_interval: Time | None = Field(
-        None, description="Between notifications of a queue pair (50us [P15]; 4us else [A])"
+        None, description="Between notifications of a queue pair (50us [P15]; nic: 4us [A])"
     )
 
 

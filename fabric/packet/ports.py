@@ -168,12 +168,13 @@ def start(
     hop = hops[at]
     onward = np.int64(hops[at + 1].link)
     held = np.int64(packet.ingress)
-    if port.switch >= 0:
-        if flags & CONTROL == 0 and run.enqueue_marks == 0 and row.bytes - inner > row.kmin:
-            mark(ports, row, link, qps[packet.qp].flow, packet, row.bytes - inner)
-            flags = np.int64(packet.flag)
+    behind = row.bytes - inner
+    if behind > row.kmin and flags & CONTROL == 0 and run.enqueue_marks == 0:
+        mark(ports, row, link, qps[packet.qp].flow, packet, behind)
+        flags = np.int64(packet.flag)
     row.frames += 1
-    row.deficit -= wire
+    if run.strict > 1:
+        row.deficit -= wire
     end = serialise(ports, link, now, wire)
     if flags & CONTROL:
         port.control_bytes += wire

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DCQCN's sender, compiled: Zhu et al., "Congestion control for large-scale RDMA deployments",
-SIGCOMM 2015 (``paper``), and the structure of its NIC implementation as in the public code of Li et
-al., "HPCC: high precision congestion control", SIGCOMM 2019 (``nic`` and ``scaled``).
+"""DCQCN's sender, compiled.
+
+Zhu et al., "Congestion control for large-scale RDMA deployments", SIGCOMM 2015 (``paper``); for
+``nic`` and ``scaled`` the structure of its NIC implementation as in the public code of Li et al.,
+"HPCC: high precision congestion control", SIGCOMM 2019.
 
 Alpha decays in closed form, so its ticks need no events; the rate timer runs only while a queue
 pair is below its line's rate.

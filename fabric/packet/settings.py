@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 __all__ = ["CcSettings", "PacketSettings", "cc_profile", "ecn_thresholds", "headroom_bytes"]
 
@@ -58,8 +58,8 @@ class CcSettings:
     rai_fixed_bps: float | None = None
     rhai_fixed_bps: float | None = None
 
-    def steps_bps(self, line_bps: float) -> tuple[float, float]:
-        """Return additive and hyper increase on a line."""
+    def steps_bps(self, line_bps: Any) -> tuple[Any, Any]:
+        """Return additive and hyper increase on a line, or on each of an array of them."""
         scale = line_bps / 25e9 if self.scales else 1.0
         rai = self.rai_bps * scale if self.rai_fixed_bps is None else self.rai_fixed_bps
         rhai = self.rhai_bps * scale if self.rhai_fixed_bps is None else self.rhai_fixed_bps
@@ -77,9 +77,9 @@ _PROFILES: Final = {
         rate_ps=300 * US, byte_counter=0, fast_recovery=1, rai_bps=5e6, rhai_bps=50e6, min_bps=1e6,
         cnp_ps=4 * US,
     ),
-    "scaled": CcSettings(  # [HPCC]; interval of notifications [A]
+    "scaled": CcSettings(  # [HPCC]; interval of notifications [P15]
         paper=False, g=1 / 256, alpha0=1.0, alpha_ps=US, decrease_ps=4 * US, rate_ps=300 * US,
-        byte_counter=0, fast_recovery=1, rai_bps=5e6, rhai_bps=50e6, min_bps=1000e6, cnp_ps=4 * US,
+        byte_counter=0, fast_recovery=1, rai_bps=5e6, rhai_bps=50e6, min_bps=1000e6, cnp_ps=50 * US,
         scales=True,
     ),
 }  # fmt: skip

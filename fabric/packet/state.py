@@ -15,7 +15,6 @@ from railweave.fabric.network import Framing
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.kernel import advance
 from railweave.fabric.packet.layout import records
-from railweave.fabric.packet.rates import reset
 from railweave.fabric.packet.settings import (
     ecn_thresholds,
     headroom_bytes,
@@ -23,7 +22,6 @@ from railweave.fabric.packet.settings import (
     quantum_ps,
     response_ps,
 )
-from railweave.fabric.schedule import NodeKind
 from railweave.fabric.units import PS_PER_S, format_size
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ def stream_key(seed: int, domain: int, number: int) -> int:
 
 
 def switch_buffers(fabric: Fabric) -> NDArray[np.int64]:
-    """Return the packet buffer of each switch in bytes: its catalogue entry's, or 64 MB (assumed)."""
+    """Return each switch's packet buffer in bytes: its catalogue entry's, or 64 MB (assumed)."""
     known: dict[str, int] = {}
     for device in fabric.switches:
         name = fabric.model[device]
@@ -70,9 +68,9 @@ def grown(array: Any, rows: int) -> Any:
     """Return ``array`` with room for ``rows`` rows; new rows are zeros."""
     if len(array) >= rows:
         return array
-    more = np.zeros((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
-    if isinstance(array, np.recarray):
-        more = more.view(np.recarray)
+    rows = max(rows, 2 * len(array))
+    fields = array.dtype.fields is not None
+    more = records(array.dtype, rows) if fields else np.zeros(rows, array.dtype)
     more[: len(array)] = array
     return more
 
@@ -320,9 +318,10 @@ class PacketState:
         names = self.fabric.device_names
         for number, device in enumerate(self.fabric.switches):
             if left[number] <= 0:
+                taken, given = int(own[number]), int(self.switches.total[number])
                 raise InputError(
-                    f"reserve and headroom of '{names[device]}' take {format_size(int(own[number]))} "
-                    f"of its buffer of {format_size(int(self.switches.total[number]))}",
+                    f"reserve and headroom of '{names[device]}' take {format_size(taken)} "
+                    f"of its buffer of {format_size(given)}",
                     field="network.buffer",
                     expected="a larger buffer, shorter links, or less headroom",
                 )
@@ -353,105 +352,126 @@ class PacketState:
         self.run[head] = old
 
     # ------------------------------------------------------------------ paths and queue pairs
-    def add_path(self, links: Sequence[int]) -> int:
-        """Write a path's hops and return the first."""
-        fabric, first = self.fabric, self.n_hops
-        self.n_hops += len(links) + 1
+    def add_paths(self, ptr: NDArray[np.int64], links: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Write paths (CSR) as hops, each with an end mark, and return the first hop of each."""
+        fabric, n, count = self.fabric, len(ptr) - 1, len(links)
+        base = self.n_hops
+        self.n_hops += count + n
         self.hops = grown(self.hops, self.n_hops)
-        for i, link in enumerate(links):
-            hop = self.hops[first + i]
-            into_switch = fabric.link_network[link] and self.into[link] >= 0
-            hop.link = link
-            hop.fixed = fabric.link_delay_ps[link] + into_switch * self.network.switch_latency_ps
-        self.hops.link[first + len(links)] = lay.NONE
-        return first
+        at = base + np.arange(count) + np.repeat(np.arange(n), np.diff(ptr))
+        into_switch = fabric.link_network[links] & (self.into[links] >= 0)
+        self.hops.link[at] = links
+        self.hops.fixed[at] = (
+            fabric.link_delay_ps[links] + into_switch * self.network.switch_latency_ps
+        )
+        self.hops.per_byte[at] = 0
+        self.hops.link[base + ptr[1:] + np.arange(n)] = lay.NONE
+        return np.asarray(base + ptr[:-1] + np.arange(n), np.int64)
 
-    def add_qp(
+    def add_qps(
         self,
-        links: Sequence[int],
-        back: Sequence[int] | None = None,
+        ptr: NDArray[np.int64],
+        links: NDArray[np.int64],
         *,
         flow: int,
+        back: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
         priority: int | None = None,
         cap_bps: int | None = None,
         into: int | None = None,
-    ) -> int:
-        """Make a queue pair along ``links`` and return its number.
+    ) -> NDArray[np.int64]:
+        """Make a queue pair along each path (CSR) and return their numbers.
 
         Parameters
         ----------
-        links, back
-            Its path, and that of its answers; None: back along the same cables.
+        ptr, links
+            int64: path ``i`` is ``links[ptr[i]:ptr[i + 1]]``.
         flow
-            Number that its random draws go by.
+            Number that random draws of the first go by; the others follow.
+        back
+            Paths of the answers; None: back along the same cables.
         priority
-            802.1p priority of its data.
+            802.1p priority of their data.
         cap_bps
             Highest rate on the wire.
         into
-            Row of an unused queue pair to write to.
+            Row of an unused queue pair to write to, where one is made.
         """
-        fabric, network, run = self.fabric, self.network, self.run
-        back = [link ^ 1 for link in reversed(links)] if back is None else back
-        network_links = [link for link in links if fabric.link_network[link]]
-        number = self.n_qps if into is None else into
+        fabric, n = self.fabric, len(ptr) - 1
         if into is None:
-            self.n_qps += 1
+            numbers = np.arange(self.n_qps, self.n_qps + n)
+            self.n_qps += n
             self.qps = grown(self.qps, self.n_qps)
             self.rates = grown(self.rates, len(self.qps))
-        self.qps[number] = np.zeros(1, lay.QP)[0]
-        self.rates[number] = np.zeros(1, lay.RATE_STATE)[0]
-        qp, klass = self.qps[number], self._class(priority)
-        classes = len(self.priorities)
-        qp.next = qp.node = qp.tail = qp.una_node = qp.recover = qp.lose = lay.NONE
-        qp.cnp_at = qp.armed = -1
-        qp.path, qp.back = self.add_path(links), self.add_path(back)
-        qp.klass = klass
-        qp.queue = links[0] * classes + klass
-        qp.back_queue = back[0] * classes + (klass if run.control < 0 else run.control)
-        qp.flow = flow
-        qp.cap = np.inf if cap_bps is None else cap_bps
-        qp.line = fabric.link_rate_bps[network_links[0] if network_links else links[0]]
+        else:
+            numbers = np.array([into])
+        if back is None:
+            order = np.repeat(ptr[:-1] + ptr[1:] - 1, np.diff(ptr)) - np.arange(len(links))
+            back = ptr, links[order] ^ 1
+        net = fabric.link_network[links]
+        crosses = np.logical_or.reduceat(net, ptr[:-1])
+        place = np.where(net, np.arange(len(links)), len(links))
+        first_net = np.minimum(np.minimum.reduceat(place, ptr[:-1]), len(links) - 1)
+        line = fabric.link_rate_bps[links[np.where(crosses, first_net, ptr[:-1])]]
+        klass, classes = self._class(priority), len(self.priorities)
+        rows = records(lay.QP, n)
+        for name in ("next", "node", "tail", "una_node", "recover", "lose", "cnp_at", "armed"):
+            rows[name] = lay.NONE
+        rows["path"], rows["back"] = self.add_paths(ptr, links), self.add_paths(*back)
+        rows["klass"], rows["queue"] = klass, links[ptr[:-1]] * classes + klass
+        control = klass if self.run.control < 0 else self.run.control
+        rows["back_queue"] = back[1][back[0][:-1]] * classes + control
+        rows["flow"], rows["line"] = flow + np.arange(n), line
+        rows["cap"] = np.inf if cap_bps is None else cap_bps
         if cap_bps is not None:
-            qp.rate = min(float(cap_bps), qp.line)
-        if not network_links:
-            qp.bare = lay.BARE
-            qp.pad = 1
-            return number
-        ib = any(fabric.link_model[link] == LinkModel.INFINIBAND for link in network_links)
-        framing = Framing.INFINIBAND if ib else Framing.ETHERNET
-        qp.overhead = network.overhead_bytes(framing)
-        qp.first = network.first_overhead_bytes(framing)
-        qp.pad = 4 if network.frame_overhead_bytes is None else 1
-        qp.every = network.ack_every
-        qp.latency = network.host_latency_ps
-        qp.mode = self.mode
-        if qp.mode == lay.SELECTIVE:
-            self._set_window(qp, links, back)
+            rows["rate"] = np.minimum(cap_bps, line)
+        self._set_framing(rows, crosses)
+        rates = records(lay.RATE_STATE, n)
         cc = self.settings.cc
         if cc is not None:
-            state = self.rates[number]
-            state.floor = cc.min_bps
-            state.step, state.leap = cc.steps_bps(float(qp.line))
-            reset(qp, state)
-        return number
+            rates["floor"] = cc.min_bps
+            rates["step"], rates["leap"] = cc.steps_bps(line.astype(np.float64))
+            rates["target"], rates["alpha"], rates["rate_at"] = line, 1.0, -1
+            rows["rate"] = np.where(crosses, np.minimum(rows["line"], rows["cap"]), rows["rate"])
+        if self.mode == lay.SELECTIVE:
+            self._set_windows(rows, crosses, ptr, links, back)
+        self.qps[numbers], self.rates[numbers] = rows, rates
+        return numbers
 
-    def _set_window(self, qp: Any, links: Sequence[int], back: Sequence[int]) -> None:
+    def _set_framing(self, rows: Any, crosses: NDArray[np.bool_]) -> None:
+        """Frames, acknowledgements and recovery of paths that cross the network; else none."""
+        network, run = self.network, self.run
+        rows["bare"] = np.where(crosses, 0, lay.BARE)
+        rows["overhead"] = np.where(crosses, run.overhead, 0)
+        rows["first"] = np.where(crosses, run.first, 0)
+        padded = crosses & (network.frame_overhead_bytes is None)
+        rows["pad"] = np.where(padded, 4, 1)
+        rows["every"] = np.where(crosses, network.ack_every, 0)
+        rows["latency"] = np.where(crosses, network.host_latency_ps, 0)
+        rows["mode"] = np.where(crosses, self.mode, lay.TRUST)
+
+    def _set_windows(
+        self,
+        rows: Any,
+        crosses: NDArray[np.bool_],
+        ptr: NDArray[np.int64],
+        links: NDArray[np.int64],
+        back: tuple[NDArray[np.int64], NDArray[np.int64]],
+    ) -> None:
         """Cap what is under way: the empty path's bandwidth-delay product (IRN), and one frame."""
-        fabric, network = self.fabric, self.network
-        frame = network.mtu_bytes + int(qp.overhead)
-        trip = 0.0
-        for way, size in ((links, frame), (back, int(self.run.ack_wire))):
-            for link in way:
-                trip += size * 8e12 / int(fabric.link_rate_bps[link])
-                trip += int(fabric.link_delay_ps[link])
-                trip += (self.into[link] >= 0) * network.switch_latency_ps
-        slowest = min(int(fabric.link_rate_bps[link]) for link in links)
-        cap = int(np.ceil(slowest * trip / 8e12 / frame)) + 1
-        qp.cap_packets = cap
-        qp.window = 1 << (8 * cap - 1).bit_length()  # how far packets may be ahead of a lost one
-        qp.bits = self.n_bits
-        self.n_bits += int(qp.window)
+        fabric = self.fabric
+        frame = int(self.run.mtu + self.run.overhead)
+        trip = np.zeros(len(rows))
+        for starts, way, size in ((ptr, links, frame), (*back, int(self.run.ack_wire))):
+            switch = (self.into[way] >= 0) * self.network.switch_latency_ps
+            hop = size * 8e12 / fabric.link_rate_bps[way] + fabric.link_delay_ps[way] + switch
+            trip += np.add.reduceat(hop, starts[:-1])
+        slowest = np.minimum.reduceat(fabric.link_rate_bps[links], ptr[:-1])
+        cap = np.ceil(slowest * trip / 8e12 / frame).astype(np.int64) + 1
+        # How far packets may be ahead of a lost one.
+        window = 1 << np.ceil(np.log2(8 * cap)).astype(np.int64)
+        rows["cap_packets"], rows["window"] = np.where(crosses, cap, 0), window
+        rows["bits"] = self.n_bits + np.cumsum(window) - window
+        self.n_bits += int(window.sum())
         self.bits = grown(self.bits, self.n_bits)
 
     def _class(self, priority: int | None) -> int:

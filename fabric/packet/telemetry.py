@@ -84,9 +84,9 @@ FLOW_COUNTS: Final = (
 
 def flow_counts(engine: PacketEngine, pairs: list[int]) -> NDArray[np.int64]:
     """Sum the counters of a flow over its queue pairs, int64 (`FLOW_COUNTS`,)."""
-    qps, rates = engine.state.qps[pairs], engine.state.rates[pairs]
+    qps, rates = engine.state.qps, engine.state.rates
     columns = (qps.marks, rates.cnps, qps.naks, qps.timeouts, qps.resent, qps.late)
-    return np.array([int(column.sum()) for column in columns], np.int64)
+    return np.array([column[pairs].sum() for column in columns], np.int64)
 
 
 def flow_columns(engine: PacketEngine) -> dict[str, list[Any]]:
