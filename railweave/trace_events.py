@@ -53,11 +53,31 @@ def _span(
     ]
 
 
+def _instants(result: Result) -> list[dict[str, Any]]:
+    """Return a mark across the timeline for each fault, each end of one, and each reroute."""
+    marks = [
+        (row["at_ps"], f"{row['what']} {row['did']}", "fault")
+        for row in result.network.get("faults", ())
+    ] + [
+        (row["at_ps"], f"{row['paths']} routes changed", "reroute")
+        for row in result.network.get("reroutes", ())
+    ]
+    if not marks:
+        return []
+    fabric = result.fabric
+    pid = len(fabric.host_names) + 1 + fabric.n_devices  # after those of hosts and devices
+    return [_process(pid, "faults")] + [
+        {"ph": "i", "s": "g", "name": name, "cat": category, "pid": pid, "tid": 0, "ts": _us(at)}
+        for at, name, category in sorted(marks)
+    ]
+
+
 def trace_events(result: Result) -> dict[str, Any]:
     """Return the trace object of a run.
 
     Flows that had not ended reach to the end of the run and say so. Beyond `MAX_EVENTS` flows the
-    longest are kept and ``otherData`` tells how many were left out.
+    longest are kept and ``otherData`` tells how many were left out. Faults and reroutes are
+    instants across all processes.
     """
     fabric, end_ps = result.fabric, result.sim_time_ps
     flows = [(i, r, r.end_ps if r.end_ps >= 0 else end_ps) for i, r in enumerate(result.records)]
@@ -109,6 +129,7 @@ def trace_events(result: Result) -> dict[str, Any]:
                 "ended": record.end_ps >= 0,
             },
         )
+    events += _instants(result)
     return {
         "displayTimeUnit": "ns",
         "otherData": {

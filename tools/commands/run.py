@@ -106,7 +106,7 @@ def shown_time(time_ps: int | None) -> str:
 
 def run_summary(result: "Result") -> str:
     """Return the summary of a run, each figure beside its bound."""
-    parts = [_head(result), _flows(result), _collectives(result)]
+    parts = [_head(result), _faults(result.network), _flows(result), _collectives(result)]
     parts += _serving(result.serving)
     parts += [_hottest(result), *(f"warning: {warning}" for warning in result.warnings)]
     return "\n\n".join(part for part in parts if part)
@@ -124,6 +124,31 @@ def _head(result: "Result") -> str:
         ),
     ]
     return aligned(rows)
+
+
+_FAULTS_SHOWN = 20
+
+
+def _faults(network: Mapping[str, Any]) -> str:
+    """Write what broke and came back when, and what routing made of it."""
+    rows = [
+        (fault["at_ps"], fault["what"], fault["did"]) for fault in network.get("faults", ())
+    ] + [
+        (
+            one["at_ps"],
+            "routes",
+            f"{one['paths']} changed, {one['messages']} in flight moved"
+            + (f", {one['without_route']} missing" if one["without_route"] else ""),
+        )
+        for one in network.get("reroutes", ())
+    ]
+    if not rows:
+        return ""
+    rows.sort(key=lambda row: row[0])
+    shown = [(shown_time(at), what, did) for at, what, did in rows[:_FAULTS_SHOWN]]
+    if len(rows) > len(shown):
+        shown.append(("", f"and {len(rows) - len(shown)} more", "see result.json"))
+    return aligned(shown, header=("faults", "", ""), right=(0,))
 
 
 def _flows(result: "Result") -> str:
