@@ -130,7 +130,7 @@ def predicted_s(source: Any, lab: Lab, routing: Any, ranks: int, *, down: bool) 
 
 def gloo_rows(python: str) -> list[Line]:
     """Return the lines of the gloo table; none where there is no PyTorch."""
-    from emulation import Line, percent
+    from emulation import Line, Patience, percent
 
     if not has_torch(python):
         return []
@@ -140,6 +140,7 @@ def gloo_rows(python: str) -> list[Line]:
             source = source_for(ranks)
             plan, routing, _ = lay_out(source, Options())
             plan = replace(plan, hops=steered(plan, choice))  # type: ignore[arg-type]
+            Patience.wait()
             with Lab(plan, mode="fifo", limit_s=120) as lab:
                 reports = measured(lab, ranks, python)
                 if lab.headroom is None or not lab.headroom.valid:

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +18,10 @@ from railweave.fabric.loops import expand
 from railweave.tools.emulate.buckets import Buckets, longest_chain
 from railweave.tools.emulate.compare import Comparison, LinkRow, Row, percentile
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
+from railweave.tools.emulate.session import Options, lay_out, load_for_emulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def buckets(*sizes: float, rate_bps: int = 8_000) -> Buckets:
@@ -103,3 +112,28 @@ def test_headroom_is_the_busy_share_of_all_cpus() -> None:
     assert Headroom.between(before, after).busy == pytest.approx(0.4)
     assert Headroom.between(before, after).valid
     assert not Headroom(busy=0.41).valid
+
+
+@pytest.fixture
+def judged_cases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+    yield importlib.import_module("emulation_cases")
+    sys.modules.pop("emulation_cases", None)
+
+
+@pytest.mark.parametrize(("fabric", "traffic"), [("rails", "rail_cases"), ("leaves", "leaf_cases")])
+def test_what_the_emulation_is_judged_by_is_a_scenario(
+    judged_cases: Any, fabric: str, traffic: str
+) -> None:
+    topology, cases = getattr(judged_cases, fabric)(), getattr(judged_cases, traffic)()
+    assert len(cases) == 9
+    assert len(cases["Poisson"]) == 40
+    for flows in cases.values():
+        workload = {"kind": "flows", "flows": flows}
+        loaded = load_for_emulation({"schema": 1, "topology": topology, "workload": workload})
+        plan, routing, changes = lay_out(loaded, Options())
+        assert plan.slowest_bps == 200_000_000
+        assert changes == ()
+        assert routing.policy == "ecmp"
+        for one in flows:
+            assert one["src"].split("/")[0] != one["dst"].split("/")[0]

@@ -117,16 +117,17 @@ def compare(emulation: Emulation) -> Comparison:
     """Put predicted and measured side by side; what did not end is left out."""
     predicted, measured = emulation.predicted, emulation.measured
     names = measured.fabric.device_names
+    foretold = {one.flow.id: one for one in predicted.records if one.end_ps >= 0}
     flows = [
         Row(
             name=there.flow.id,
             what=f"{names[there.flow.src]} -> {names[there.flow.dst]}",
             size_bytes=there.flow.size_bytes,
-            predicted_ps=here.fct_ps,
+            predicted_ps=foretold[there.flow.id].fct_ps,
             measured_ps=there.fct_ps,
         )
-        for here, there in zip(predicted.records, measured.records, strict=False)
-        if there.end_ps >= 0 and here.flow.id == there.flow.id
+        for there in measured.records
+        if there.end_ps >= 0 and there.flow.id in foretold
     ]
     by_tag = {one.tag: one for one in predicted.executed}
     collectives = [
