@@ -31,13 +31,8 @@ from railweave.tools.emulate.compare import compare, percentile
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.lab import Lab
-from railweave.tools.emulate.session import (
-    Options,
-    emulate,
-    lay_out,
-    load_for_emulation,
-    predict,
-)
+from railweave.tools.emulate.layout import Options, lay_out, load_for_emulation
+from railweave.tools.emulate.session import emulate, predict
 
 if TYPE_CHECKING:
     from railweave.scenario import Scenario

@@ -18,8 +18,9 @@ from railweave.fabric.graph import DeviceKind
 from railweave.tools.emulate.choosing import PathChooser, steered
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.lab import Lab
+from railweave.tools.emulate.layout import Options, lay_out, load_for_emulation
 from railweave.tools.emulate.ranks import run_ranks
-from railweave.tools.emulate.session import Options, lay_out, load_for_emulation, predict
+from railweave.tools.emulate.session import predict
 
 if TYPE_CHECKING:
     from emulation import Line

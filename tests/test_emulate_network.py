@@ -21,9 +21,10 @@ from railweave.tools.cli import run_command_line
 from railweave.tools.emulate.circuits import Want
 from railweave.tools.emulate.compare import compare
 from railweave.tools.emulate.lab import Lab
+from railweave.tools.emulate.layout import Options, load_for_emulation
 from railweave.tools.emulate.plan import make_plan
 from railweave.tools.emulate.sandbox import Sandbox, check_features
-from railweave.tools.emulate.session import Options, emulate, load_for_emulation, run_command
+from railweave.tools.emulate.session import emulate, run_command
 from railweave.topologies.load import build_topology, load_topology
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from railweave.fabric.loops import expand
 from railweave.tools.emulate.buckets import Buckets, longest_chain
 from railweave.tools.emulate.compare import Comparison, LinkRow, Row, percentile
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
-from railweave.tools.emulate.session import Options, lay_out, load_for_emulation
+from railweave.tools.emulate.layout import Options, lay_out, load_for_emulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from railweave.scenario import Scenario
     from railweave.tools.emulate.choosing import Choice
     from railweave.tools.emulate.compare import Comparison
-    from railweave.tools.emulate.session import Emulation, Options
+    from railweave.tools.emulate.layout import Options
+    from railweave.tools.emulate.session import Emulation
     from railweave.tools.emulate.shaping import Mode
 
 __all__ = ["emulate"]
@@ -110,8 +111,8 @@ def emulate(
         return _show_kernel(as_json=as_json)
     if scenario is None:
         raise typer.BadParameter("it is missing; give a scenario file", param_hint="SCENARIO")
+    from railweave.tools.emulate.layout import Options, load_for_emulation
     from railweave.tools.emulate.sandbox import check_tools
-    from railweave.tools.emulate.session import Options, load_for_emulation
 
     check_tools()
     loaded = load_for_emulation(scenario, overrides=None if seed is None else {"seed": seed})
