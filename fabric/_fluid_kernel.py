@@ -47,7 +47,7 @@ from railweave.fabric._fluid_layout import (
     REACHED,
     SLOT_BITS,
 )
-from railweave.fabric._fluid_solve import acknowledge, solve, touch_link
+from railweave.fabric._fluid_solve import acknowledge, held_by, solve, touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["advance", "leave_links"]
@@ -70,6 +70,7 @@ def leave_links(
     slot: Any,
 ) -> Any:
     """Take a flow off its links and free its slot."""
+    held_by(slots, links, slot, np.int64(NOWHERE))
     start = paths[slots[slot].path].hops
     for k in range(paths[slots[slot].path].hops_end - start):
         number = np.int64(hops[start + k].link)
@@ -99,11 +100,12 @@ def _leave_path(
     opened: Any,
     order: Any,
     number: Any,
+    time: Any,
 ) -> Any:
-    """Let a message, the last bit of which has left, arrive soon; the next one has its turn."""
+    """Let a message arrive whose last bit leaves at ``time``; the next one has its turn."""
     node = nodes[number]
     tail = tail_ps(paths, node.path, message_bytes(nodes, loops, number))
-    start_timer(run, events, timers, opened, run.now + tail, number * 2 + 1)
+    start_timer(run, events, timers, opened, time + tail, number * 2 + 1)
     if node.loop >= 0:
         loop = loops[node.loop]
         loop.part = (loop.part if loop.part > 0 else loop.cycle) - 1
@@ -147,7 +149,9 @@ def _place(
         return 0
     wire = message_bytes(nodes, loops, number)
     if wire == 0:  # on its way at once
-        _leave_path(run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number)
+        _leave_path(
+            run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number, run.now
+        )
         return 0
     start = paths[node.path].hops
     n_hops = paths[node.path].hops_end - start
@@ -187,6 +191,7 @@ def _place(
     flow.node = number
     flow.path = node.path
     flow.updated = run.now
+    flow.began = run.now
     flow.finish = FOREVER
     flow.bottleneck = NOWHERE
     flow.rate = 0.0
@@ -254,8 +259,11 @@ def _drain(
 ) -> Any:
     """Take all events of this instant, and those that they cause in it."""
     n = 0
-    while run.active > 0 and ends[0].time == run.now:
+    while run.active > 0:
         slot = ends[0].slot
+        ahead = ends[0].time - run.now
+        if ahead > 0 and not ahead <= run.tolerance * (ends[0].time - slots[slot].began):
+            break
         drop_finish(run, ends, where, slot)
         order[n] = slots[slot].node << SLOT_BITS | slot
         n += 1
@@ -264,7 +272,10 @@ def _drain(
         slot = order[i] & ((1 << SLOT_BITS) - 1)
         number = slots[slot].node
         leave_links(run, lists, slots, place, links, pool, paths, hops, slot)
-        _leave_path(run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number)
+        _leave_path(
+            run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number,
+            slots[slot].finish,
+        )  # fmt: skip
     while True:
         event = take_list(run, timers, opened)
         if event == NO_EVENT:

@@ -64,6 +64,7 @@ SLOT: Final = np.dtype(
         ("level", "f8"),  # rate / weight: the fair-share level it is frozen at
         ("old_rate", "f8"),  # before this instant's solve
         ("updated", "i8"),
+        ("began", "i8"),
         ("finish", "i8"),  # FOREVER while the rate is 0
         ("node", "i8"),
         ("stamp", "i8"),  # round in which it was last solved for
@@ -88,6 +89,7 @@ LINK: Final = np.dtype(
         ("members", "i4"),
         ("room", "i4"),
         ("count", "i4"),  # flows not yet frozen
+        ("holding", "i4"),  # flows whose bottleneck it is
         ("contended", "i4"),  # 1 once several flows were held back here together
         ("listed", "i8"),  # fill in which it was last listed
         ("touched", "i8"),  # instant in which it was last touched
@@ -197,6 +199,7 @@ RUN: Final = np.dtype(
         ("changes", "i8"),
         ("done", "i8"),
         ("placing", "i8"),  # 1 while stopped between placing arrivals
+        ("tolerance", "f8"),  # of rates and of the time a flow is under way, 0: exact
         ("acks", "i8"),  # 1 where acknowledgements take capacity
         ("narrowed", "i8"),  # 1 where a link may have lost capacity in this instant
         ("solves", "i8"),

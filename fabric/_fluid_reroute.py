@@ -8,7 +8,7 @@ from typing import Any
 from railweave.fabric._fluid_events import sift
 from railweave.fabric._fluid_kernel import leave_links
 from railweave.fabric._fluid_layout import FOREVER
-from railweave.fabric._fluid_solve import acknowledge, touch_link
+from railweave.fabric._fluid_solve import acknowledge, held_by, touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["move_flows"]
@@ -63,7 +63,7 @@ def move_flows(
         flow.rate = 0.0
         flow.level = 0.0
         flow.finish = FOREVER
-        flow.bottleneck = hops[start].link  # which is touched: the flow is solved for
+        held_by(slots, links, slot, hops[start].link)  # which is touched: it is solved for
         for k in range(n_hops):
             crossed = hops[start + k].link
             link = links[crossed]

@@ -11,6 +11,9 @@ or no longer its own, joins, and the filling starts again. Where nothing joins, 
 cap or crosses a full link on which its level is the highest, which is the proof of max-min
 optimality (same book), so the answer is that of a full solve.
 
+With a tolerance, held flows that are no further than it from their fair rate stay as they are; no
+link carries more than it can.
+
 Acknowledgements take what they need of a link from the data that goes the same way. They are
 reckoned anew whenever the link takes part in a solve; a change of the other way's rates alone does
 not start one, so they may be off by a part of the few per mille that they are.
@@ -25,7 +28,7 @@ import numpy as np
 from railweave.fabric._fluid_layout import ARRIVED, AT_CAP, CHANGED, CHOSEN, LISTED, TOUCHED
 from railweave.fabric.jit import jit
 
-__all__ = ["acknowledge", "solve", "touch_link"]
+__all__ = ["acknowledge", "held_by", "solve", "touch_link"]
 
 _EPS = 1e-9  # relative width within which levels are equal and a link is full
 
@@ -93,6 +96,17 @@ def _choose(run: Any, lists: Any, slots: Any, slot: Any, round_: Any, n_chosen: 
 
 
 @jit(inline=True)
+def held_by(slots: Any, links: Any, slot: Any, bottleneck: Any) -> Any:
+    """Note what holds a flow back: a link, AT_CAP or NOWHERE."""
+    flow = slots[slot]
+    if flow.bottleneck >= 0:
+        links[flow.bottleneck].holding -= 1
+    flow.bottleneck = bottleneck
+    if bottleneck >= 0:
+        links[bottleneck].holding += 1
+
+
+@jit(inline=True)
 def _freeze(
     slots: Any,
     links: Any,
@@ -109,7 +123,7 @@ def _freeze(
     flow.frozen = fill
     flow.level = level
     flow.rate = rate
-    flow.bottleneck = bottleneck
+    held_by(slots, links, slot, bottleneck)
     for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
         link = links[hops[h].link]
         link.residual -= hops[h].share * rate
@@ -244,7 +258,8 @@ def _check(
         load += hops[paths[flow.path].hops + (pool[m] & 0xFFFF)].share * flow.rate
         if flow.level > highest:
             highest = flow.level
-    full = load >= link.usable * (1.0 - _EPS)
+    eps = _EPS if run.tolerance < _EPS else run.tolerance
+    full = load >= link.usable * (1.0 - eps)
     over = load > link.usable * (1.0 + _EPS)
     filled = link.filled_to if link.listed == fill else np.inf
     for m in range(link.members_at, end):
@@ -252,8 +267,8 @@ def _check(
         flow = slots[slot]
         if flow.stamp == round_:
             continue
-        above = flow.level > filled * (1.0 + _EPS)
-        lost = flow.bottleneck == number and (not full or flow.level < highest * (1.0 - _EPS))
+        above = flow.level > filled * (1.0 + eps)
+        lost = flow.bottleneck == number and (not full or flow.level < highest * (1.0 - eps))
         if above or lost or (over and filled == np.inf):
             n_chosen = _choose(run, lists, slots, slot, round_, n_chosen)
     return n_chosen
@@ -294,7 +309,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
             bottleneck = hops[h].link
     flow.rate = rate
     flow.level = rate / flow.weight
-    flow.bottleneck = bottleneck
+    held_by(slots, links, slot, bottleneck)
     return True
 
 
@@ -323,9 +338,13 @@ def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, h
     for i in range(run.touches):
         number = np.int64(lists[TOUCHED, i])
         link = links[number]
+        left = link.holding
         for m in range(link.members_at, link.members_at + link.members):
+            if left == 0:
+                break
             slot = pool[m] >> 16
             if slots[slot].bottleneck == number:
+                left -= 1
                 n_chosen = _choose(run, lists, slots, slot, round_, n_chosen)
     if n_chosen == 0 and run.narrowed == 0:
         run.touches = 0

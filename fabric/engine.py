@@ -108,6 +108,8 @@ class Engine(ABC):
 
     name: str
     capabilities: Capabilities
+    tolerance: float = 0.0
+    """Relative error that its times may have."""
     burst_bytes: int = 0
     """What a link may carry beyond its rate x time: the bucket of a real shaper, else nothing."""
     rounded_bytes: int = 0
@@ -222,5 +224,5 @@ class Engine(ABC):
         """Raise `PhysicsError` if a result beat its lower bound (beyond float rounding)."""
         from railweave.fabric.errors import PhysicsError
 
-        if took_ps < bound_ps - 2 - bound_ps * 1e-9:
+        if took_ps < bound_ps - 2 - bound_ps * max(self.tolerance, 1e-9):
             raise PhysicsError(f"{what} took {took_ps} ps, below its bound of {bound_ps} ps")

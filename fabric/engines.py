@@ -39,6 +39,7 @@ def make_engine(
     qps: int = 1,
     qp_mode: str = "split",
     memo: bool = True,
+    tolerance: float = 0.0,
     packet: PacketSettings | None = None,
     changing: NDArray[np.bool_] | None = None,
     detection_delay_ps: int = DETECTION_DELAY_PS,
@@ -53,6 +54,8 @@ def make_engine(
         Queue pairs per connection; ``split`` or ``round-robin``.
     memo
         Let the fluid engine remember what an undisturbed collective takes (exact either way).
+    tolerance
+        Relative error that the fluid engine may make for the sake of speed.
     packet
         Settings of the packet engine; None: its defaults.
     changing, detection_delay_ps
@@ -71,10 +74,13 @@ def make_engine(
     if kind == "fluid" and changing is not None:
         return FaultyFluidEngine(
             env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo,
-            changing=changing, detection_delay_ps=detection_delay_ps,
+            tolerance=tolerance, changing=changing, detection_delay_ps=detection_delay_ps,
         )  # fmt: skip
     if kind == "fluid":
-        return FluidEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo)
+        return FluidEngine(
+            env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo,
+            tolerance=tolerance,
+        )  # fmt: skip
     if kind == "packet":
         return PacketEngine(
             env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, packet=packet,

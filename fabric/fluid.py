@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from railweave.fabric.binding import Usage
     from railweave.fabric.flow import Flow
 
-__all__ = ["FluidEngine"]
+__all__ = ["MOST_TOLERANCE", "FluidEngine"]
 
+MOST_TOLERANCE = 0.2
 _MEMO_NODES = 1_000_000  # larger schedules run once and are not worth remembering
 
 
@@ -57,17 +58,27 @@ class FluidEngine(JobEngine):
     memo
         Remember what a schedule takes while no other flow uses its links. Exact: results are
         the same to the picosecond with and without.
+    tolerance
+        Relative error that rates and times of flows may have for the sake of speed, 0: none.
+        Links never carry more than they can.
     """
 
     name = "fluid"
     runs_loops = True
     capabilities = Capabilities(contention=True, packets=False, set_link=True)
 
-    def __init__(self, *args: Any, memo: bool = True, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, memo: bool = True, tolerance: float = 0.0, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
+        if not 0.0 <= tolerance <= MOST_TOLERANCE:
+            raise InputError(
+                f"a tolerance of {tolerance} is not possible", expected=f"0 to {MOST_TOLERANCE}"
+            )
+        self.tolerance = tolerance
         fabric = self.fabric
         capacity = np.where(fabric.link_up, fabric.link_rate_bps, 0).astype(np.float64)
-        self.state = FluidState(capacity, self.table.ack_share(), self.table)
+        self.state = FluidState(capacity, self.table.ack_share(), self.table, tolerance=tolerance)
         self._link_up = fabric.link_up.copy()  # as `set_link` left them
         self._link_rate_bps = fabric.link_rate_bps.copy()
         self._memo = memo
@@ -285,7 +296,14 @@ class FluidEngine(JobEngine):
 
     def cautions(self) -> list[str]:
         """Say what a lossless network would have shown of this run and a fluid one cannot."""
-        return lossless_cautions(self.table, self.state.contended)
+        contended = self.state.contended[: self.fabric.n_links]
+        lines = lossless_cautions(self.table, contended)
+        if self.tolerance:
+            lines.append(
+                f"rates and times of flows may be off by {self.tolerance:.3g} of themselves, as "
+                "the tolerance allows"
+            )
+        return lines
 
     def waiting(self) -> list[str]:
         """Say what has started and cannot end."""

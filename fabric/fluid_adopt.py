@@ -78,6 +78,7 @@ def adopt(
             flow.finish += offset_ps
         if flow.bottleneck >= 0:
             flow.bottleneck = links[flow.bottleneck]
+            whole.links[flow.bottleneck].holding += 1
         push_finish(whole.run, whole.ends, whole.where, slot, flow.finish)
     for at in np.flatnonzero(np.isin(links, own)):  # others may use the other ways
         _take_members(whole, other, int(at), int(links[at]), slot_here)

@@ -20,7 +20,6 @@ import numpy as np
 from railweave.fabric._fluid_layout import FOREVER, NO_EVENT, NO_NODE
 from railweave.fabric._fluid_reroute import move_flows
 from railweave.fabric.binding import BoundSchedule
-from railweave.fabric.cautions import lossless_cautions
 from railweave.fabric.engine import Engine
 from railweave.fabric.faults import DETECTION_DELAY_PS
 from railweave.fabric.fluid import FluidEngine
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["FaultyFluidEngine", "Reroute"]
 
 _SHOWN = 100  # rows of stalls in a result
+_NAMED = 4  # names in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,12 @@ class FaultyFluidEngine(FluidEngine):
         )
         # A cable that is not there, for pairs that have no route.
         capacity = np.append(self.state.links.capacity[: self.fabric.n_links], [0.0, 0.0])
-        self.state = FluidState(capacity, np.append(self.table.ack_share(), [0.0, 0.0]), self.table)
+        self.state = FluidState(
+            capacity,
+            np.append(self.table.ack_share(), [0.0, 0.0]),
+            self.table,
+            tolerance=self.tolerance,
+        )
         self._detector = Detector(self.fabric.link_up, detection_delay_ps)
         self._looks: set[int] = set()  # times at which routing will look
         self._book = StallBook()
@@ -253,29 +258,21 @@ class FaultyFluidEngine(FluidEngine):
     # ------------------------------------------------------------------ looking
     def cautions(self) -> list[str]:
         """Say what a lossless network would have shown of this run, and who moved or stood."""
-        contended = self.state.contended[: self.fabric.n_links]
-        return lossless_cautions(self.table, contended) + self._sentences()
+        return super().cautions() + self._sentences()
 
     def _sentences(self) -> list[str]:
+        moved = list(dict.fromkeys(name for one in self.reroutes for name in one.jobs))
         lines = []
-        for one in self.reroutes:
-            if not one.paths:
-                continue
-            who = ", ".join(one.jobs[:3]) + (
-                f" and {len(one.jobs) - 3} more" if len(one.jobs) > 3 else ""
-            )
-            line = f"at {format_time(one.at_ps)} {one.paths} routes changed"
-            line += f", with {one.messages} messages of {who} under way" if who else ""
-            if one.without_route:
-                line += f"; {one.without_route} pairs have no route"
-            lines.append(line)
+        if moved:
+            times = [format_time(one.at_ps) for one in self.reroutes if one.jobs]
+            lines.append(f"rerouted at {_some(times)}: {_some(moved)}")
         rows = self._stall_rows()
         if rows:
             count = sum(row["count"] for row in rows)
             worst = rows[0]
             lines.append(
-                f"{count} transfers stood still on links that carried nothing, the longest for "
-                f"{format_time(worst['longest_ps'])} ({worst['name']})"
+                f"{_counted(count, 'transfer')} stood still on links that carried nothing, the "
+                f"longest for {format_time(worst['longest_ps'])} ({worst['name']})"
             )
         return lines
 
@@ -344,6 +341,16 @@ class FaultyFluidEngine(FluidEngine):
         fabric = self.fabric
         own = (fabric.link_src == device) | (fabric.link_dst == device)
         return not (self._link_up & own).any()
+
+
+def _some(names: Sequence[str]) -> str:
+    """Write names in a row, the first few where they are many."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _name(job: Job) -> str:

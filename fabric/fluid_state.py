@@ -81,6 +81,8 @@ class FluidState:
         float64 (links,): acknowledgement bits on the other direction per data bit; zeros: none.
     paths
         The table that path numbers refer to; it may grow while the state lives.
+    tolerance
+        Relative error that rates and times of flows may have, 0: none.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class FluidState:
         capacity_bps: NDArray[np.float64],
         ack_share: NDArray[np.float64],
         paths: SolvePaths,
+        *,
+        tolerance: float = 0.0,
     ) -> None:
         n_links = len(capacity_bps)
         self.paths = paths
@@ -95,6 +99,7 @@ class FluidState:
         self.runs = np.zeros(1, lay.RUN).view(np.recarray)
         self.run = self.runs[0]
         self.run.acks = int(ack_share.any())
+        self.run.tolerance = tolerance
         self.links = np.zeros(n_links, lay.LINK).view(np.recarray)
         self.links.capacity = capacity_bps
         self.links.usable = capacity_bps

@@ -91,6 +91,7 @@ class Isolated:
         self.links = self.paths.links
         self._capacity = whole.links.capacity[self.links]
         self._ack_share = whole.links.ack_share[self.links]
+        self._tolerance = float(whole.run.tolerance)
 
     @cached_property
     def _own(self) -> FluidGraph:
@@ -114,7 +115,7 @@ class Isolated:
 
     def run(self, until_ps: int) -> tuple[FluidState, int, bool]:
         """Simulate from 0; return the state, the group and whether it ended by ``until_ps``."""
-        state = FluidState(self._capacity, self._ack_share, self.paths)
+        state = FluidState(self._capacity, self._ack_share, self.paths, tolerance=self._tolerance)
         group = state.add(self._own, at_ps=0)
         return state, group, _to_the_end(state, until_ps)
 
@@ -125,7 +126,9 @@ class Isolated:
             state, _, ended = self.run(FOREVER - 1)
             contended = state.contended
         else:
-            state = FluidState(folded.capacity, folded.ack_share, folded.paths)
+            state = FluidState(
+                folded.capacity, folded.ack_share, folded.paths, tolerance=self._tolerance
+            )
             state.add(folded.graph, at_ps=0)
             ended = _to_the_end(state, FOREVER - 1)
             contended = state.contended[folded.link_class]
