@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from railweave.fabric.analytic import AnalyticEngine
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.faults import DETECTION_DELAY_PS
-from railweave.fabric.fluid import FluidEngine
-from railweave.fabric.fluid_faults import FaultyFluidEngine
-from railweave.fabric.packet.engine import PacketEngine
-from railweave.fabric.packet.state import switch_buffers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENGINES", "make_engine"]
 
-ENGINES = {"analytic": AnalyticEngine, "fluid": FluidEngine, "packet": PacketEngine}
+ENGINES = ("analytic", "fluid", "packet")
 
 
 def make_engine(
@@ -67,25 +62,33 @@ def make_engine(
     InputError
         No engine of that name, or one whose links cannot change during a run.
     """
-    if changing is not None and kind in ENGINES and not ENGINES[kind].capabilities.set_link:
+    if changing is not None and kind in ENGINES and kind != "fluid":
         raise InputError(f"links cannot change during a run of the {kind} engine", expected="fluid")
+    options: dict[str, Any] = {"qps": qps, "qp_mode": qp_mode}
+    # Each engine is imported only where it runs: their kernels are many.
     if kind == "analytic":
-        return AnalyticEngine(env, fabric, routing, settings, qps=qps, qp_mode=qp_mode)
-    if kind == "fluid" and changing is not None:
-        return FaultyFluidEngine(
-            env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo,
-            tolerance=tolerance, changing=changing, detection_delay_ps=detection_delay_ps,
-        )  # fmt: skip
+        from railweave.fabric.analytic import AnalyticEngine
+
+        return AnalyticEngine(env, fabric, routing, settings, **options)
     if kind == "fluid":
-        return FluidEngine(
-            env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, memo=memo,
-            tolerance=tolerance,
-        )  # fmt: skip
+        options |= {"memo": memo, "tolerance": tolerance}
+        if changing is not None:
+            from railweave.fabric.fluid_faults import FaultyFluidEngine
+
+            return FaultyFluidEngine(
+                env, fabric, routing, settings, changing=changing,
+                detection_delay_ps=detection_delay_ps, **options,
+            )  # fmt: skip
+        from railweave.fabric.fluid import FluidEngine
+
+        return FluidEngine(env, fabric, routing, settings, **options)
     if kind == "packet":
+        from railweave.fabric.packet.engine import PacketEngine
+        from railweave.fabric.packet.state import switch_buffers
+
         return PacketEngine(
-            env, fabric, routing, settings, qps=qps, qp_mode=qp_mode, packet=packet,
-            buffers=switch_buffers(fabric),
-        )  # fmt: skip
+            env, fabric, routing, settings, packet=packet, buffers=switch_buffers(fabric), **options
+        )
     raise InputError(
         f"'{kind}' is not an engine of this version",
         expected=" | ".join(ENGINES),
