@@ -218,6 +218,7 @@ def test_transfers_inside_a_host_take_their_time_alone() -> None:
     inside, _ = emulation.measured.records
     assert inside.fct_ps == pytest.approx(4e6 * 8 / (370.8e9 * 8) * 1e12, rel=0.2)
     assert any("inside hosts" in sentence for sentence in emulation.measured.warnings)
+    assert [row.name for row in compare(emulation).flows] == ["f1"]
 
 
 def test_the_fabrics_own_collisions_can_be_had() -> None:

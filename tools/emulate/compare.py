@@ -12,6 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from railweave.fabric.engine import CollectiveRecord
     from railweave.tools.emulate.session import Emulation
 
 __all__ = ["Comparison", "LinkRow", "Row", "compare", "percentile"]
@@ -114,7 +115,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def compare(emulation: Emulation) -> Comparison:
-    """Put predicted and measured side by side; what did not end is left out."""
+    """Put predicted and measured side by side.
+
+    What did not end is left out, and what stayed inside hosts and was not emulated.
+    """
     predicted, measured = emulation.predicted, emulation.measured
     names = measured.fabric.device_names
     foretold = {one.flow.id: one for one in predicted.records if one.end_ps >= 0}
@@ -127,19 +131,20 @@ def compare(emulation: Emulation) -> Comparison:
             measured_ps=there.fct_ps,
         )
         for there in measured.records
-        if there.end_ps >= 0 and there.flow.id in foretold
+        if there.end_ps >= 0
+        and there.flow.id in foretold
+        and any(measured.fabric.link_network[link] for link in there.path)
     ]
-    by_tag = {one.tag: one for one in predicted.executed}
     collectives = [
         Row(
             name=one.tag,
             what=f"{one.ranks} ranks",
             size_bytes=one.size_bytes,
-            predicted_ps=by_tag[one.tag].end_ps - by_tag[one.tag].start_ps,
+            predicted_ps=here.end_ps - here.start_ps,
             measured_ps=one.end_ps - one.start_ps,
         )
-        for one in measured.executed
-        if one.tag in by_tag
+        for here, one in _paired(predicted.executed, measured.executed)
+        if (one.tag, one.start_ps) not in emulation.inside
     ]
     counted = measured.links.wire_bytes + measured.links.ack_bytes
     fabric = measured.fabric
@@ -170,3 +175,18 @@ def compare(emulation: Emulation) -> Comparison:
             for link in compared
         ),
     )
+
+
+def _paired(
+    predicted: Sequence[CollectiveRecord], measured: Sequence[CollectiveRecord]
+) -> list[tuple[CollectiveRecord, CollectiveRecord]]:
+    """Pair the collectives of each tag in the order of their starts."""
+    waiting: dict[str, list[CollectiveRecord]] = {}
+    for one in sorted(predicted, key=lambda one: one.start_ps):
+        waiting.setdefault(one.tag, []).append(one)
+    pairs = []
+    for one in sorted(measured, key=lambda one: one.start_ps):
+        here = waiting.get(one.tag)
+        if here:
+            pairs.append((here.pop(0), one))
+    return pairs

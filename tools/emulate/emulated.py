@@ -67,6 +67,9 @@ class EmulatedEngine(CreditedBounds):
     ----------
     lab
         The network and its circuits.
+
+    ``stalls`` are the longest silences by flow or collective; ``inside`` tag and start of the
+    collectives that no cable carried.
     """
 
     name = "emulated"
@@ -79,6 +82,8 @@ class EmulatedEngine(CreditedBounds):
         self.credit_ps = lab.credit_ps
         self._sent: Counter[int] = Counter()  # payload by circuit
         self.stalls: dict[str, Stall] = {}
+        self.inside: set[tuple[str, int]] = set()
+        self._inside_jobs: set[int] = set()
         self.began_ns: int | None = None
         self.ended_ns = 0
         self._waiting: list[Job] = []
@@ -146,6 +151,17 @@ class EmulatedEngine(CreditedBounds):
     def _request(self, job: Job) -> dict[str, Any]:
         """Return a job's graph in the inside's terms: connections, and ns of the wall clock."""
         plan, scale = job.bound.schedule, self._lab.plan.scale
+        wires = self._wires(job)
+        if all(wire is None for wire in wires.values()):
+            # Inside hosts there is nothing to emulate: it takes its time alone.
+            self._inside_jobs.add(id(job))
+            wait = job.bound.bound_ps * scale // 1000
+            return {
+                "nodes": [(_NO_WIRE, 0, 0, wait, -1)],
+                "n_deps": [0],
+                "succ_ptr": [0, 0],
+                "succ": [],
+            }
         nodes = []
         for node in range(len(plan)):
             delay = int(plan.delay_ps[node]) * scale // 1000
@@ -154,11 +170,11 @@ class EmulatedEngine(CreditedBounds):
             if plan.kind[node] != NodeKind.TRANSFER:
                 nodes.append((_NO_WIRE, 0, 0, delay, -1))
                 continue
-            wire = self._wire(job, path)
+            wire = wires[path]
             if wire is not None:
                 self._sent[wire] += size * job.repeat
                 nodes.append((wire, size, delay, 0, -1))
-            else:  # inside a host there is nothing to emulate: it takes its time alone
+            else:
                 wait = self._inside_ps(path, size) * scale // 1000
                 nodes.append((_NO_WIRE, 0, delay, wait, path))
         return {
@@ -168,14 +184,23 @@ class EmulatedEngine(CreditedBounds):
             "succ": plan.succ.tolist(),
         }
 
-    def _wire(self, job: Job, path: int) -> int | None:
+    def _wires(self, job: Job) -> dict[int, int | None]:
+        """Return the connection of each path of a job, None where it stays inside a host.
+
+        Paths over the same links (of several queue pairs or channels) get their circuits in turn.
+        """
         if job.flow is not None:
             circuit = self.kernel.circuit_of(job.flow)
-        else:
-            circuit = (
-                None if path < 0 else self.kernel.circuit_over(self.table.links_of(path).tolist())
-            )
-        return None if circuit is None else circuit.number
+            number = None if circuit is None else circuit.number
+            return {int(path): number for path in job.bound.path}
+        found: dict[int, int | None] = {-1: None}
+        turns: Counter[tuple[int, ...]] = Counter()
+        for path in np.unique(job.bound.path[job.bound.path >= 0]).tolist():
+            links = tuple(self.table.links_of(path).tolist())
+            over = self.kernel.circuits_over(links)
+            found[path] = over[turns[links] % len(over)].number if over else None
+            turns[links] += 1
+        return found
 
     def _inside_ps(self, path: int, size_bytes: int) -> int:
         if path < 0:
@@ -235,6 +260,9 @@ class EmulatedEngine(CreditedBounds):
         job, message = done.job, done.message
         job.start_ps = max(job.start_ps, self.fabric_ps(message["start"]))
         name = job.tag if job.flow is None else job.flow.id
+        if id(job) in self._inside_jobs:
+            self._inside_jobs.discard(id(job))
+            self.inside.add((job.tag, job.start_ps))
         self.stalls[name] = Stall(length_ns=message["gap"], began_ns=message["gap_began"])
         self._finish(job, end_ps=done.end_ps)
 

@@ -43,7 +43,7 @@ class KernelRouting(Routing):
         self._circuits = circuits
         self._chooser = chooser
         self._whole: dict[tuple[int, int], dict[tuple[int, ...], tuple[int, ...]]] = {}
-        self._by_links: dict[tuple[int, ...], Circuit] = {}
+        self._by_links: dict[tuple[int, ...], list[Circuit]] = {}
 
     # ------------------------------------------------------------------ pairs
     def routes(self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0) -> PathSet:
@@ -60,7 +60,9 @@ class KernelRouting(Routing):
         for source, target, pair in keys:
             if self._crosses(source, target):
                 circuit = self._circuits["pair", source, target, pair]
-                self._by_links.setdefault(circuit.links, circuit)
+                same = self._by_links.setdefault(circuit.links, [])
+                if circuit not in same:
+                    same.append(circuit)
                 paths.append(self._full(source, target, circuit.links))
             else:
                 paths.append(super().routes([source], [target], pair).path(0))
@@ -68,10 +70,10 @@ class KernelRouting(Routing):
         links = np.array([link for path in paths for link in path], np.int32)
         return PathSet(ptr, links, np.ones(len(links)))
 
-    def circuit_over(self, links: Sequence[int]) -> Circuit | None:
-        """Return the circuit of a pair's path (all its links), or None where it stays inside."""
+    def circuits_over(self, links: Sequence[int]) -> Sequence[Circuit]:
+        """Return the circuits of pairs over a path (all its links); none where it stays inside."""
         network = self._network(links)
-        return self._by_links[network] if network else None
+        return self._by_links[network] if network else ()
 
     # ------------------------------------------------------------------ flows
     def find(self, flows: Iterable[Flow]) -> None:

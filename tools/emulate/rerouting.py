@@ -158,7 +158,8 @@ class ReroutingEngine(PredictingEngine):
                 circuit = self.kernel.circuit_of(job.flow)
             else:
                 path = int(job.bound.path[0])
-                circuit = self.kernel.circuit_over(self.table.links_of(path).tolist())
+                over = self.kernel.circuits_over(self.table.links_of(path).tolist())
+                circuit = over[0] if over else None
             known = -1 if circuit is None else circuit.number
             self._numbers[id(job)] = known
             self._kept.append(job)  # so that its id stays its own

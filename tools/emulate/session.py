@@ -57,6 +57,8 @@ class Emulation:
         What each link should have carried by sizes and paths; None where faults moved them.
     stalls
         Flow or collective -> its longest silence.
+    inside
+        Tag and start (ps) of the collectives that stayed inside hosts, and were not emulated.
     drops
         Packets that the shapers dropped.
     wall_s
@@ -73,6 +75,7 @@ class Emulation:
     headroom: Headroom | None
     expected: LinkCounters | None
     stalls: Mapping[str, Stall]
+    inside: frozenset[tuple[str, int]]
     drops: int
     wall_s: float
     congestion: str
@@ -127,11 +130,12 @@ def emulate(scenario: Scenario, options: Options) -> Emulation:
         return Emulation(
             options=options,
             predicted=predicted,
-            measured=_told(measured, scenario, options, lab),
+            measured=_told(measured, scenario, options, lab, hidden=bool(engine.inside)),
             headroom=lab.headroom,
             wall_s=(engine.ended_ns - engine.began_ns) / 1e9 if engine.began_ns else 0.0,
             expected=None if phases else engine.arithmetic(),
             stalls=engine.stalls,
+            inside=frozenset(engine.inside),
             drops=lab.drops() if measured.error is None else 0,
             congestion=lab.congestion,
             unprivileged=lab.sandbox.unprivileged,
@@ -233,16 +237,17 @@ def _measure(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> tuple[Resul
     return measured, engines[0]
 
 
-def _told(measured: Result, scenario: Scenario, options: Options, lab: Lab) -> Result:
+def _told(
+    measured: Result, scenario: Scenario, options: Options, lab: Lab, *, hidden: bool
+) -> Result:
     """Return the result with what a reader must know of where it comes from."""
-    inside = any(
-        not any(measured.fabric.link_network[link] for link in one.path) for one in measured.records
-    )
+    network = measured.fabric.link_network
+    inside = any(not any(network[link] for link in one.path) for one in measured.records)
     sentences = [
         f"measured on a Linux network at 1/{options.scale} of the rates ({options.mode} cables, "
         f"TCP {lab.congestion}), times divided by {options.scale}; cables have no length there",
     ]
-    if inside:
+    if inside or hidden:
         sentences.append(
             "transfers inside hosts were not emulated: each took its time alone at its "
             "narrowest link"
