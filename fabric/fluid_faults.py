@@ -54,7 +54,7 @@ class Reroute:
     at_ps
         When.
     paths
-        Pairs (and queue pairs) of started or earlier work whose route changed.
+        Pairs (and queue pairs), of those that were routed before, whose route changed.
     messages
         Messages that were on their way and moved.
     jobs
@@ -113,6 +113,7 @@ class FaultyFluidEngine(FluidEngine):
     # ------------------------------------------------------------------ starting
     def send_all(self, flows: Sequence[Flow], *, start_ps: Sequence[int]) -> simpy.Event:
         """Send each flow at its time, on the route that it has then."""
+        self.prepare(flows)
         return Engine.send_all(self, flows, start_ps=start_ps)
 
     # ------------------------------------------------------------------ changing
@@ -133,7 +134,7 @@ class FaultyFluidEngine(FluidEngine):
     def _job_of(self, group: int) -> Job:
         return self._jobs[group]
 
-    def _look(self, _: simpy.Event) -> None:
+    def _look(self, timer: simpy.Event) -> None:
         """Let routing notice what has changed for long enough, and move who is concerned."""
         now = int(self.env.now)
         self._looks.discard(now)
@@ -278,7 +279,7 @@ class FaultyFluidEngine(FluidEngine):
 
     def _stall_rows(self) -> list[dict[str, Any]]:
         """Return a row per flow or collective that stood still, the longest first."""
-        stalls = {job: [stall, True] for job, stall in self._book.stalls.items()}
+        stalls = {job: (stall, True) for job, stall in self._book.stalls.items()}
         for slot in standing(self.state).tolist():
             flow = self.state.slots[slot]
             lasted = int(self.env.now) - int(flow.updated)
@@ -288,7 +289,7 @@ class FaultyFluidEngine(FluidEngine):
             known, _ = stalls.get(job, (Stall(), True))
             stall = Stall(known.count, known.total_ps, known.longest_ps)
             stall.add(lasted)
-            stalls[job] = [stall, False]
+            stalls[job] = (stall, False)
         rows = [
             {
                 "name": _name(job),

@@ -56,7 +56,7 @@ class _Least(PathTable):
         """Fewest bytes of each message on any path of its set."""
         own = np.maximum(path, 0)
         sizes = [self._table.wire_bytes(row[own], payload) for row in self._ways]
-        return np.where(path >= 0, np.minimum.reduce(sizes), 0)
+        return np.asarray(np.where(path >= 0, np.minimum.reduce(sizes), 0))
 
 
 def least(bounds: Sequence[BoundSchedule]) -> BoundSchedule:
