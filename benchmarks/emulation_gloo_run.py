@@ -142,7 +142,7 @@ def gloo_rows(python: str) -> list[Line]:
             plan, routing, _ = lay_out(source, Options())
             plan = replace(plan, hops=steered(plan, choice))  # type: ignore[arg-type]
             Patience.wait()
-            with Lab(plan, mode="fifo", limit_s=120) as lab:
+            with Lab(plan, mode="fifo", limit_s=120, acks_first=False) as lab:
                 reports = measured(lab, ranks, python)
                 if lab.headroom is None or not lab.headroom.valid:
                     lines.append(Line((name, str(ranks), "not valid: CPUs busy"), False))

@@ -130,7 +130,7 @@ def test_switches_hash_by_seeds_of_their_own_unless_polarised() -> None:
 
 def test_the_request_routes_over_every_equal_cost_cable() -> None:
     plan = planned(leaf_spine())
-    request = setup_request(plan, Shaping.of(plan, "fifo"))
+    request = setup_request(plan, Shaping.of(plan, "fifo", acks_first=False))
     ways = [link_named(plan, f"leaf0:{2 + k}>spine{k}:0") + 1 for k in range(2)]
     assert (
         f"route add 10.0.0.2/32 nexthop via 10.128.0.{ways[0]} dev p2 "

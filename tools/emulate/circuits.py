@@ -18,7 +18,7 @@ import numpy as np
 
 from railweave.fabric.errors import InputError, RailweaveError
 from railweave.tools.emulate.sandbox import SandboxError
-from railweave.tools.emulate.shaping import CLASSES
+from railweave.tools.emulate.shaping import ACK_PORTS, CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ __all__ = ["Circuit", "Circuits", "Want"]
 
 _TRIES: Final = 12
 _ROUNDS: Final = 40
-_HALF: Final = CLASSES // 2
+_HALF: Final = ACK_PORTS
 _TARGET_PORTS: Final = (20_000, 30_000)
 _SOURCE_PORTS: Final = (40_000, 60_000)
 _PORT_STREAM: Final = 40  # spawn key of the stream that draws ports

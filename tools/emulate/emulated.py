@@ -146,7 +146,7 @@ class EmulatedEngine(CreditedBounds):
             self.began_ns = self._anchor_ns
             self._lab.schedule(self.wall_ns(0))
         self._jobs.update((graph["job"], job) for graph, job in zip(graphs, starting, strict=True))
-        self._lab.sandbox.call("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
+        self._lab.sandbox.post("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
 
     def _request(self, job: Job) -> dict[str, Any]:
         """Return a job's graph in the inside's terms: connections, and ns of the wall clock."""

@@ -27,6 +27,7 @@ from railweave.tools.emulate.ending import die_with_parent
 from railweave.tools.emulate.features import probe
 from railweave.tools.emulate.graphs import Graphs
 from railweave.tools.emulate.loop import Loop
+from railweave.tools.emulate.priority import PRIORITY
 from railweave.tools.emulate.spaces import Refused, batches, build, run_batch
 from railweave.tools.emulate.wires import Wires
 
@@ -38,7 +39,6 @@ __all__ = ["Inside"]
 _CHUNK: Final = 1 << 16
 _LIMIT_VARIABLE: Final = "RAILWEAVE_LIMIT_S"
 _FOREVER_S: Final = 1e6
-_PRIORITY: Final = -15  # before whatever else this machine does: it keeps time
 _FAREWELL_S: Final = 0.5  # from SIGTERM to SIGKILL of the ranks' processes
 
 
@@ -101,12 +101,19 @@ class Inside:
         try:
             value = self._operations[name](**request)
         except Refused as error:
-            self.tell({"reply": number, "refused": str(error)})
+            self._refuse(number, name, str(error))
         except OSError as error:
-            reason = error.strerror or str(error)
-            self.tell({"reply": number, "refused": f"{name}: {reason}"})
+            self._refuse(number, name, f"{name}: {error.strerror or error}")
         else:
-            self.tell({"reply": number, "value": value})
+            if number:
+                self.tell({"reply": number, "value": value})
+
+    def _refuse(self, number: int, name: str, why: str) -> None:
+        """Say why a request was not met; 0 is the number of those that nobody waits for."""
+        if number:
+            self.tell({"reply": number, "refused": why})
+        else:
+            self.tell({"event": "failed", "name": name, "said": why})
 
     # ------------------------------------------------------------------ looking
     @staticmethod
@@ -220,7 +227,7 @@ def main() -> int:
     """Prepare the sandbox, say so, and serve."""
     die_with_parent()
     with suppress(OSError):  # not permitted unprivileged: then it runs like any other process
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
     # The names of namespaces are files below /run: on a file system of our own nobody else sees
     # them, and they vanish with it.
     done = subprocess.run(

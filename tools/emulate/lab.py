@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab", "OverTimeError"]
 
-_WINDOW_BYTES: Final = 128 * 1024
-"""SO_RCVBUF: bounds the queue of a connection; twice this is reserved, half of it is window."""
+_WINDOW_BYTES: Final = {"fair": 128 * 1024, "fifo": 64 * 1024}
+"""SO_RCVBUF: bounds the queue of a connection; twice this is reserved, half of it is window. In one
+queue for all a large window would take a larger share."""
 _BUILDING_S: Final = 120.0
 
 
@@ -50,6 +51,8 @@ class Lab:
         Wall time after which traffic is stopped.
     circuits
         Those of an earlier lab of the same plan.
+    acks_first
+        Whether acknowledgements go before data; not where programs choose their own ports.
 
     Raises
     ------
@@ -64,9 +67,10 @@ class Lab:
         mode: Mode,
         limit_s: float,
         circuits: Circuits | None = None,
+        acks_first: bool = True,
     ) -> None:
         self.plan = plan
-        self.shaping = Shaping.of(plan, mode)
+        self.shaping = Shaping.of(plan, mode, acks_first=acks_first)
         self.limit_s = limit_s
         self.headroom: Headroom | None = None
         self.expected_s = 0.0
@@ -124,7 +128,7 @@ class Lab:
             "open",
             connections=[self.circuits.request(circuit) for circuit in new],
             congestion=self.congestion,
-            window=_WINDOW_BYTES,
+            window=_WINDOW_BYTES[self.shaping.mode],
         )
         if failed:
             number, why = next(iter(failed.items()))

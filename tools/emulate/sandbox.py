@@ -169,6 +169,18 @@ class Sandbox:
             raise SandboxError(str(reply["refused"]))
         return reply["value"]
 
+    def post(self, do: str, **arguments: Any) -> None:
+        """Have something done inside without waiting; a refusal comes as an event."""
+        if self._gone is not None:
+            raise self._ended()
+        assert self._process.stdin is not None
+        request = json.dumps({"request": 0, "do": do, **arguments}, separators=(",", ":"))
+        try:
+            self._process.stdin.write(request.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
     def event(self, until_ns: int) -> dict[str, Any] | None:
         """Return the next event, or None at a time of the monotonic clock (ns)."""
         while not self._events:

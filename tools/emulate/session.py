@@ -19,6 +19,7 @@ from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.lab import Lab
 from railweave.tools.emulate.layout import lay_out
 from railweave.tools.emulate.predicting import PredictingEngine
+from railweave.tools.emulate.priority import before_others
 from railweave.tools.emulate.ranks import check_command, rank_environment, run_ranks
 from railweave.tools.emulate.rehearsal import rehearse
 from railweave.tools.emulate.rerouting import ReroutingEngine
@@ -232,7 +233,8 @@ def _measure(scenario: Scenario, lab: Lab, kernel: KernelRouting) -> tuple[Resul
         engines.append(engine)
         return Stage(fabric=kernel.fabric, routing=kernel, engine=engine)
 
-    measured = run_scenario(_without_faults(scenario), stage=stage)
+    with before_others():
+        measured = run_scenario(_without_faults(scenario), stage=stage)
     lab.end()
     return measured, engines[0]
 
@@ -307,7 +309,7 @@ def run_command(
             expected="kernel | spread | collide",
         )
     plan = replace(plan, hops=steered(plan, options.paths))
-    with Lab(plan, mode=options.mode, limit_s=options.limit_s) as lab:
+    with Lab(plan, mode=options.mode, limit_s=options.limit_s, acks_first=False) as lab:
         ends = run_ranks(lab, gpus, command, said=said)
     return ends, lab.headroom
 

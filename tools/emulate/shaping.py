@@ -5,7 +5,8 @@
     An htb root at the cable's rate over `CLASSES` queues that share it by deficit round robin, a
     packet's queue being its destination port modulo `CLASSES`: close to max-min.
 ``fifo``
-    A token bucket (tbf) over one queue, as a plain switch port has.
+    One queue for all data, as a plain switch port has: a token bucket (tbf), or, where ports are
+    ours, htb with a second queue for acknowledgements.
 
 Sources: tc-htb(8), tc-tbf(8), tc-bpf(8) of iproute2. Sizes follow from trials on kernel 6.18: a GSO
 packet larger than the bucket is cut up in software, which costs the CPU that the emulation needs,
@@ -34,18 +35,27 @@ CLASSES: Final = 64
 _QUANTUM_BYTES: Final = 20_000  # above one GSO packet, or a turn would need two
 _FIRST_CLASS: Final = 0x100
 _FIFO_LIMIT: Final = "4mb"
+ACK_PORTS: Final = CLASSES // 2
+"""Ports with this bit are those of senders: packets to them are acknowledgements."""
 _NETWORK_HEADER: Final = 0xFFF00000
 """Offsets from here on count from the network header (SKF_NET_OFF of linux/filter.h)."""
-_PROGRAM: Final = (
-    (0x28, _NETWORK_HEADER + 22),  # load the half word at 22: TCP's destination port
-    (0x54, CLASSES - 1),  # and
-    (0x04, (1 << 16) + _FIRST_CLASS),  # add: class 1:100 and those after it
-    (0x16, 0),  # return it
-)
-PORT_CLASSIFIER: Final = ",".join(
-    [str(len(_PROGRAM)), *(f"{code} 0 0 {value}" for code, value in _PROGRAM)]
-)
-"""A classic BPF program, as tc takes it, that makes a packet's queue of its destination port."""
+
+
+def _program(mask: int, shift: int) -> str:
+    """Return a classic BPF program that makes ``1:100 + (port & mask >> shift)`` of a packet."""
+    steps = (
+        (0x28, _NETWORK_HEADER + 22),  # load the half word at 22: TCP's destination port
+        (0x54, mask),  # and
+        (0x74, shift),  # shift right
+        (0x04, (1 << 16) + _FIRST_CLASS),  # add
+        (0x16, 0),  # return it
+    )
+    return ",".join([str(len(steps)), *(f"{code} 0 0 {value}" for code, value in steps)])
+
+
+PORT_CLASSIFIER: Final = _program(CLASSES - 1, 0)
+"""A queue for each of the last bits of a packet's destination port, as tc takes it."""
+_ACK_CLASSIFIER: Final = _program(ACK_PORTS, ACK_PORTS.bit_length() - 1)
 _SMALL_GSO_BYTES: Final = 16_000
 _WHOLE_GSO_BYTES: Final = 65_536
 _SLOW_BPS: Final = 400_000_000  # from here on packets of 64 kB fit a bucket without bunching
@@ -61,15 +71,20 @@ class Shaping:
         ``fair`` or ``fifo``.
     gso_bytes
         Largest packet that a host hands to its interface at once; None: the kernel's 64 kB.
+    acks_first
+        Ports are ours, and acknowledgements (to ports with the bit `ACK_PORTS`) go before data, as
+        they do in networks that give them a traffic class of their own.
     """
 
     mode: Mode
     gso_bytes: int | None
+    acks_first: bool
 
     @classmethod
-    def of(cls, plan: NetworkPlan, mode: Mode) -> Shaping:
+    def of(cls, plan: NetworkPlan, mode: Mode, *, acks_first: bool = True) -> Shaping:
         """Choose by the slowest cable: one size for all, or a switch would cut packets up."""
-        return cls(mode=mode, gso_bytes=_SMALL_GSO_BYTES if plan.slowest_bps < _SLOW_BPS else None)
+        gso = _SMALL_GSO_BYTES if plan.slowest_bps < _SLOW_BPS else None
+        return cls(mode=mode, gso_bytes=gso, acks_first=acks_first)
 
     def burst_bytes(self, rate_bps: int) -> int:
         """Return the bucket of a cable: what may leave at once after a pause, in bytes."""
@@ -91,49 +106,54 @@ class Shaping:
         the rest, which puts it ahead by up to one packet more (sch_htb.c of Linux).
         """
         burst = self.burst_bytes(rate_bps)
-        if self.mode == "fifo":
+        if self._plain:
             return burst
         packet = (self.gso_bytes or _WHOLE_GSO_BYTES) // PAYLOAD_BYTES * (MTU_BYTES + 14)
         return burst + packet
 
+    @property
+    def _plain(self) -> bool:
+        return self.mode == "fifo" and not self.acks_first
+
     def lines(self, name: str, rate_bps: int) -> list[str]:
         """Return the ``tc`` commands for one interface."""
-        burst = self.burst_bytes(rate_bps)
-        if self.mode == "fifo":
-            return [
-                f"qdisc add dev {name} root handle 1: tbf rate {rate_bps}bit "
-                f"burst {burst} limit {_FIFO_LIMIT}"
-            ]
-        each = max(rate_bps // CLASSES, 8)
-        return [
+        if self._plain:
+            return [f"qdisc add dev {name} root handle 1: {self._bucket(rate_bps)}"]
+        program = PORT_CLASSIFIER if self.mode == "fair" else _ACK_CLASSIFIER
+        lines = [
             f"qdisc add dev {name} root handle 1: htb default {_FIRST_CLASS:x}",
-            f"class add dev {name} parent 1: classid 1:1 htb rate {rate_bps}bit "
-            f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}",
-            *(
-                f"class add dev {name} parent 1:1 classid 1:{_FIRST_CLASS + k:x} htb "
-                f"rate {each}bit ceil {rate_bps}bit burst 1600 cburst {burst} "
-                f"quantum {_QUANTUM_BYTES}"
-                for k in range(CLASSES)
-            ),
-            f'filter add dev {name} parent 1: protocol ip bpf bytecode "{PORT_CLASSIFIER}"',
+            *(f"class add dev {name} {one}" for one in self._classes(rate_bps)),
+            f'filter add dev {name} parent 1: protocol ip bpf bytecode "{program}"',
         ]
+        if self.mode == "fifo":
+            lines.append(
+                f"qdisc add dev {name} parent 1:{_FIRST_CLASS:x} handle {_FIRST_CLASS:x}: "
+                f"bfifo limit {_FIFO_LIMIT}"
+            )
+        return lines
 
     def change(self, name: str, rate_bps: int) -> list[str]:
         """Return the ``tc`` commands that give a shaped interface another rate."""
+        if self._plain:
+            return [f"qdisc change dev {name} root handle 1: {self._bucket(rate_bps)}"]
+        return [f"class change dev {name} {one}" for one in self._classes(rate_bps)]
+
+    def _bucket(self, rate_bps: int) -> str:
+        return f"tbf rate {rate_bps}bit burst {self.burst_bytes(rate_bps)} limit {_FIFO_LIMIT}"
+
+    def _classes(self, rate_bps: int) -> list[str]:
+        """Return the classes of an interface: one for all, and one per queue below it."""
         burst = self.burst_bytes(rate_bps)
-        if self.mode == "fifo":
-            return [
-                f"qdisc change dev {name} root handle 1: tbf rate {rate_bps}bit "
-                f"burst {burst} limit {_FIFO_LIMIT}"
-            ]
+        count = CLASSES if self.mode == "fair" else 2
         each = max(rate_bps // CLASSES, 8)
-        return [
-            f"class change dev {name} parent 1: classid 1:1 htb rate {rate_bps}bit "
-            f"ceil {rate_bps}bit burst {burst} cburst {burst} quantum {_QUANTUM_BYTES}",
-            *(
-                f"class change dev {name} parent 1:1 classid 1:{_FIRST_CLASS + k:x} htb "
-                f"rate {each}bit ceil {rate_bps}bit burst 1600 cburst {burst} "
-                f"quantum {_QUANTUM_BYTES}"
-                for k in range(CLASSES)
-            ),
+        classes = [
+            f"parent 1: classid 1:1 htb rate {rate_bps}bit ceil {rate_bps}bit burst {burst} "
+            f"cburst {burst} quantum {_QUANTUM_BYTES}"
         ]
+        for k in range(count):
+            last = 0 if self.acks_first and k >= count // 2 else 1
+            classes.append(
+                f"parent 1:1 classid 1:{_FIRST_CLASS + k:x} htb prio {last} rate {each}bit "
+                f"ceil {rate_bps}bit burst 1600 cburst {burst} quantum {_QUANTUM_BYTES}"
+            )
+        return classes
