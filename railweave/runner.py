@@ -141,7 +141,7 @@ def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
     model = scenario.model
     faults = fault_plan(scenario)
     fabric = faults.fabric
-    routing = Routing(fabric, policy=model.routing.policy, seed=model.seed)
+    routing = Routing(fabric, policy=scenario.paths_policy, seed=model.seed)
     engine = make_engine(
         model.engine,
         env,

@@ -12,7 +12,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -21,7 +21,7 @@ from pydantic import Field
 from railweave.fabric.document import Document, load_yaml
 from railweave.fabric.errors import InputError
 from railweave.fabric.faults import DETECTION_DELAY_PS
-from railweave.fabric.fields import FileModel, Rate, Time
+from railweave.fabric.fields import FileModel, Rate, Size, Time
 from railweave.fabric.network_model import (
     NetworkModel,
     network_settings,
@@ -60,14 +60,27 @@ ScenarioSource = Path | str | Mapping[str, Any]
 """A scenario file, or the mapping that one would hold."""
 
 SCHEMA: Final = 1
-_LATER_POLICIES: Final = ("flowlet", "adaptive")
+_PACKET_POLICIES: Final = ("flowlet", "adaptive")
+_PACKET_KEYS: Final = ("spray", "adaptive", "adaptive_quantum", "flowlet_gap")
 
 
 class RoutingModel(FileModel):
     """How flows choose among equal paths."""
 
     policy: Literal["ecmp", "ecmp-polarised", "rail", "spray", "flowlet", "adaptive"] = Field(
-        "ecmp", description="flowlet and adaptive are not for the engines of this version"
+        "ecmp", description="flowlet and adaptive are for the packet engine"
+    )
+    spray: Literal["random", "rr"] | None = Field(
+        None, description="Sprayed packets go at random or in turn (random; packet engine)"
+    )
+    adaptive: Literal["full", "two-choices"] | None = Field(
+        None, description="Compare all queues, or two taken at random (full; packet engine)"
+    )
+    adaptive_quantum: Size | None = Field(
+        None, ge=1, description="Queues are compared in such steps (8KiB, assumed; packet engine)"
+    )
+    flowlet_gap: Time | None = Field(
+        None, ge=1, description="A pause after which a flow may go another way (50us, assumed)"
     )
     qps: int = Field(1, ge=1, le=4096, description="Queue pairs a flow is split over")
     qp_mode: Literal["split", "round-robin"] = Field(
@@ -161,7 +174,25 @@ class Scenario:
     @property
     def packet(self) -> PacketSettings:
         """Settings of the packet engine, merged likewise."""
-        return packet_settings(self.topology.network, self.model.network, seed=self.model.seed)
+        settings = packet_settings(self.topology.network, self.model.network, seed=self.model.seed)
+        routing = self.model.routing
+        spread = {
+            "spray": routing.spray or "random",
+            "adaptive": "adaptive" if routing.adaptive != "two-choices" else "two-choices",
+            "flowlet": "flowlet",
+        }.get(routing.policy, "none")
+        given = {
+            "adaptive_quantum_bytes": routing.adaptive_quantum,
+            "flowlet_gap_ps": routing.flowlet_gap,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        return replace(settings, spread=spread, **known)
+
+    @property
+    def paths_policy(self) -> str:
+        """The routing policy that says which links a flow may use; packets may choose among them."""
+        policy = self.model.routing.policy
+        return "spray" if policy in _PACKET_POLICIES else policy
 
     @property
     def unheeded(self) -> list[str]:
@@ -290,17 +321,16 @@ def _override(document: Document, key: str, value: Any) -> None:
 
 def _refuse_later(document: Document, model: ScenarioModel) -> None:
     """Refuse, each in its own words, what the format has and this version has not."""
-    if model.engine == "packet" and model.routing.policy == "spray":
+    for key in _PACKET_KEYS:
+        if model.engine != "packet" and getattr(model.routing, key) is not None:
+            raise document.error(
+                f"the {model.engine} engine sees no packets",
+                at=("routing", key),
+                expected="engine: packet",
+            )
+    if model.engine != "packet" and model.routing.policy in _PACKET_POLICIES:
         raise document.error(
-            "spraying packets is not in this version",
-            at=("routing", "policy"),
-            expected="ecmp | ecmp-polarised | rail",
-        )
-    if model.routing.policy in _LATER_POLICIES:
-        raise document.error(
-            f"{model.routing.policy} routing is not in this version"
-            if model.engine == "packet"
-            else f"{model.routing.policy} routing needs packets, which the {model.engine} engine "
+            f"{model.routing.policy} routing needs packets, which the {model.engine} engine "
             "does not see",
             at=("routing", "policy"),
             expected="ecmp | ecmp-polarised | rail | spray",

@@ -84,10 +84,7 @@ def test_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("name: no\n", "s.yaml:2: name: this is false (YAML reads no,"),
         ("name: ../../etc\n", "s.yaml:2: name: "),
         ("engine: fluit\n", "s.yaml:2: engine: this is 'fluit'; expected one of analytic"),
-        (
-            "engine: packet\nrouting: {policy: spray}\n",
-            "s.yaml:3: routing.policy: spraying packets",
-        ),
+        ("routing: {spray: rr}\n", "s.yaml:2: routing.spray: the fluid engine sees no packets"),
         ("network: {buffer: {mode: static}}\n", "s.yaml:2: network.buffer.xoff: static thresholds"),
         ("network: {cc: {profil: nic}}\n", "s.yaml:2: network.cc.profil: unknown key 'profil'"),
         ("network: {rto: 5}\n", "s.yaml:2: network.rto: 5 has no unit; expected none, or a time"),

@@ -14,6 +14,7 @@ from railweave.fabric.errors import InputError, RailweaveError, StalledError
 from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.loops import expand
 from railweave.fabric.packet import layout as lay
+from railweave.fabric.packet.balance import Ways
 from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.settings import PacketSettings
 from railweave.fabric.packet.state import PacketState
@@ -78,6 +79,7 @@ class PacketEngine(JobEngine):
         self._blocks: dict[tuple[int, int], list[int]] = {}  # groups of ended work, by size
         self._closing: list[tuple[int, tuple[int, int]]] = []
         self._made = 0
+        self._ways: Ways | None = None
         self._ended: list[int] = []
         self.cycle: list[tuple[int, int]] = []  # (link, priority) of a deadlock
 
@@ -138,14 +140,39 @@ class PacketEngine(JobEngine):
         self._jobs[group] = job
         return group
 
+    def _spread(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """First links and a path back of sprayed paths (CSR), and the row where each begins."""
+        if self._ways is None:
+            self._ways = Ways(self.state, self.binder.routing)
+        fabric, ptr, links, rows = self.fabric, [0], [], []
+        for path in paths:
+            own = self.table.links_of(path)
+            src, dst = int(fabric.link_src[own[0]]), int(fabric.link_dst[own[-1]])
+            row, one = self._ways.first_hop(src, dst)
+            rows.append(row)
+            links += one
+            ptr.append(len(links))
+        return np.array(ptr, np.int64), np.array(links, np.int64), np.array(rows, np.int64)
+
+    def _new_pairs(
+        self, paths: NDArray[np.int64], *, pinned: bool = False, **options: Any
+    ) -> NDArray[np.int64]:
+        """Make a queue pair on each path."""
+        if pinned or self.packet.spread == "none":
+            return self.state.add_qps(*self._paths(paths), **options)
+        ptr, links, rows = self._spread(paths)
+        numbers = self.state.add_qps(ptr, links, **options)
+        self.state.qps.path[numbers] = rows
+        return numbers
+
     def _paths(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Links of some paths in CSR form; none may be spread over several ways."""
         start, end = self.table.ptr[paths], self.table.ptr[paths + 1]
         at = expand_spans(start, end)
         if (self.table.share[at] != 1.0).any():
             raise InputError(
-                "spraying packets is not in this version", field="routing.policy",
-                expected="ecmp | ecmp-polarised | rail",
+                "a sprayed path needs a way for packets to choose", field="routing.policy",
+                expected="spread settings",
             )  # fmt: skip
         ptr = np.concatenate(([0], np.cumsum(end - start))).astype(np.int64)
         return ptr, self.table.link[at].astype(np.int64)
@@ -160,7 +187,7 @@ class PacketEngine(JobEngine):
         used[path] = True  # [-1]: crosses no link
         new = np.flatnonzero(used[:-1] & (self._lanes < 0))
         if len(new):
-            self._lanes[new] = self.state.add_qps(*self._paths(new), flow=self._made)
+            self._lanes[new] = self._new_pairs(new, flow=self._made)
             self._made += len(new)
         return np.where(path >= 0, self._lanes[path], lay.NONE).astype(np.int32)
 
@@ -174,8 +201,9 @@ class PacketEngine(JobEngine):
         cap = None if flow.cap_bps is None else max(1, flow.cap_bps // len(paths))
         made = self._made
         self._made += len(paths)
-        return self.state.add_qps(
-            *self._paths(paths.astype(np.int64)), flow=made, back=back, priority=flow.priority,
+        return self._new_pairs(
+            paths.astype(np.int64), pinned=flow.path is not None, flow=made, back=back,
+            priority=flow.priority,
             cap_bps=cap, into=self._unused_pair() if len(paths) == 1 else None,
         ).tolist()  # fmt: skip
 

@@ -28,12 +28,13 @@ from railweave.fabric.packet.layout import (
     SACKED,
     SELECTIVE,
     SEND,
+    SPREAD_FLOWLET,
     TIMER,
     TRUST,
 )
 from railweave.fabric.packet.rates import count_bytes, gap_ps, reset
 
-__all__ = ["after_emit", "emit", "post", "resume", "start_rto", "take_packet", "wake"]
+__all__ = ["after_emit", "drop_idle", "emit", "post", "resume", "start_rto", "take_packet", "wake"]
 
 
 @jit(inline=True)
@@ -59,7 +60,7 @@ def _hole(qp: Any, bits: Any) -> Any:
 
 
 @jit(inline=True)
-def _may_send(qp: Any, bits: Any) -> Any:
+def may_send(qp: Any, bits: Any) -> Any:
     """Tell whether a queue pair has a packet that it may send: 1, or why not."""
     if qp.mode >= SELECTIVE and _hole(qp, bits) >= 0:
         return 1
@@ -70,6 +71,23 @@ def _may_send(qp: Any, bits: Any) -> Any:
     ):
         return -1
     return 1
+
+
+@jit(inline=True)
+def drop_idle(row: Any, qps: Any, bits: Any) -> None:
+    """Take queue pairs off the front of a ready list that have nothing left to send.
+
+    What they owed may have been acknowledged while they waited their turn.
+    """
+    while row.ready >= 0:
+        qp = qps[row.ready]
+        if qp.mode == TRUST:
+            break
+        more = may_send(qp, bits)
+        if more > 0:
+            break
+        qp.state = QP_IDLE if more == 0 else QP_BLOCKED
+        row.ready = qp.next
 
 
 @jit(inline=True)
@@ -158,6 +176,8 @@ def emit(
     packet.again = (qp.tx - psn) & 65535
     qp.tx += 1
     qp.sent += wire
+    if run.spread == SPREAD_FLOWLET and run.now - qp.began > run.flowlet_ps:
+        qp.flowlet += 1
     qp.began = run.now
     qp.wire = wire
     if qp.mode != TRUST and (qp.rto_on == 0 or qp.una == psn):
@@ -194,7 +214,7 @@ def after_emit(
     """See what a queue pair does next when its frame ends: wait its turn, its time, or for more."""
     run = runs[0]
     qp = qps[pair]
-    more = _may_send(qp, bits)
+    more = may_send(qp, bits)
     if more <= 0:
         qp.state = QP_IDLE if more == 0 else QP_BLOCKED
     elif qp.free <= end:

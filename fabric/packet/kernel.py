@@ -45,6 +45,7 @@ from railweave.fabric.packet.layout import (
     SUSPECT,
     TX_END,
 )
+from railweave.fabric.packet.balance import choose
 from railweave.fabric.packet.ports import enqueue, free_packet, mark, start
 from railweave.fabric.packet.rates import cut_tick, rate_tick
 from railweave.fabric.packet.receive import receive, timeout
@@ -219,7 +220,11 @@ def advance(
         if kind == ARRIVE:
             link = entity >> 4
             packet = packets[arg]
-            onward = np.int64(hops[packet.at + 1].link)
+            ahead = np.int64(hops[packet.at].next)
+            onward = np.int64(hops[ahead].link)
+            if onward < NONE:
+                ahead = choose(runs, ports, egress, qps, hops, packet, ahead)
+                onward = np.int64(hops[ahead].link)
             if onward < 0:
                 kick = receive(
                     runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups, bits,
@@ -253,7 +258,7 @@ def advance(
                         queue, out, size,
                     )  # fmt: skip
                 if taken == 1:
-                    packet.at += 1
+                    packet.at = ahead
                     packet.ingress = queue
                     enqueue(ports, egress, packets, onward, klass, out, arg)
                     kick = onward

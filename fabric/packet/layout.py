@@ -94,6 +94,12 @@ WANTED: Final = 4  # was trimmed: to be sent again
 CC_NONE: Final = 0
 CC_PAPER: Final = 1
 CC_NIC: Final = 2
+SPREAD_NONE: Final = 0  # how packets choose among equal ways
+SPREAD_RANDOM: Final = 1
+SPREAD_TURNS: Final = 2
+SPREAD_ADAPTIVE: Final = 3
+SPREAD_TWO: Final = 4  # adaptive, between two at random
+SPREAD_FLOWLET: Final = 5
 TRUST: Final = 0  # nothing can be lost: no recovery
 GO_BACK_N: Final = 1
 GO_BACK_0: Final = 2
@@ -149,6 +155,10 @@ RUN: Final = np.dtype(
         ("check_ps", "i8"),  # how long a paused queue may stand before it is suspect (0: never)
         ("checking", "i8"),
         ("enqueue_marks", "i8"),
+        ("spread", "i8"),
+        ("spread_key", "u8"),
+        ("spread_quantum", "i8"),  # queues that differ by less are alike
+        ("flowlet_ps", "i8"),  # idle for longer: another way
         ("seed", "u8"),
         ("loss", "f8"),  # probability that a data packet is lost on a network link
         # congestion control
@@ -314,8 +324,16 @@ PACKET: Final = np.dtype(
     align=True,
 )
 
-#: A hop of a path: from the end of a frame on the link to its arrival at the next explicit one.
-HOP: Final = np.dtype([("fixed", "i8"), ("link", "i4"), ("per_byte", "i4")], align=True)
+#: A hop of a path. ``link`` NONE: the path ends here. Below it: ``-1 - link`` ways lead on, in the
+#: rows that follow, and a packet takes one of them.
+HOP: Final = np.dtype(
+    [
+        ("fixed", "i8"),  # from a frame's end on the link to its arrival; of a choice: its turns
+        ("link", "i4"),
+        ("next", "i4"),  # row of the hop after it
+    ],
+    align=True,
+)
 
 #: The sending and receiving ends of a queue pair.
 QP: Final = np.dtype(
@@ -377,6 +395,7 @@ QP: Final = np.dtype(
         ("marks", "i8"),
         ("naks", "i8"),
         ("timeouts", "i8"),
+        ("flowlet", "i8"),
         ("answers", "i8"),  # control packets sent back
     ],
     align=True,

@@ -17,7 +17,7 @@ from railweave.fabric._walk import mix
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.buffers import give_back, serialise
 from railweave.fabric.packet.events import push
-from railweave.fabric.packet.hosts import after_emit, emit
+from railweave.fabric.packet.hosts import after_emit, drop_idle, emit
 from railweave.fabric.packet.layout import (
     ACK_REQUEST,
     ARRIVE,
@@ -143,6 +143,14 @@ def start(
     first = link * run.classes
     klass = _pick(egress, port, first, ready, run.strict, run.classes)
     row = egress[first + klass]
+    if run.fold == 0 and row.ready >= 0:
+        drop_idle(row, qps, bits)
+        if row.head < 0 and row.ready < 0:
+            port.mask &= ~(1 << klass)
+            if port.mask & ~port.blocked != 0:  # try the other classes
+                port.pending = 1
+                push(runs, ev, wheel, far, now, (TX_END << CLASS_SHIFT) | link, 0)
+            return
     pair = np.int64(NONE)
     number = np.int64(row.head)
     if row.ready >= 0 and (number < 0 or (run.nic_first == 0 and port.alternate == 0)):
@@ -166,7 +174,7 @@ def start(
     flags = np.int64(packet.flag)
     at = np.int64(packet.at)
     hop = hops[at]
-    onward = np.int64(hops[at + 1].link)
+    onward = np.int64(hops[hop.next].link)
     held = np.int64(packet.ingress)
     behind = row.bytes - inner
     if behind > row.kmin and flags & CONTROL == 0 and run.enqueue_marks == 0:
@@ -181,7 +189,7 @@ def start(
     else:
         port.data_bytes += wire
         run.hops += 1
-    if port.credit == 1 and onward >= 0:
+    if port.credit == 1 and onward != NONE:
         row.credit -= inner
         if row.credit < port.need:
             port.blocked |= 1 << klass
@@ -196,10 +204,10 @@ def start(
         if run.fold == 0 or flags & CONTROL:
             qps[packet.qp].inflight -= 1
         free_packet(runs, packets, number)
-    elif onward < 0 and run.fold == 1 and flags & _EVENTFUL == 0:
+    elif onward == NONE and run.fold == 1 and flags & _EVENTFUL == 0:
         free_packet(runs, packets, number)
     else:
-        arrival = end + hop.fixed + wire * hop.per_byte
+        arrival = end + hop.fixed
         kind = 0
         if run.cut == 1 and onward >= 0 and ports[onward].tau >= port.tau > 0:
             kind = HEAD

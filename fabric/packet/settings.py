@@ -150,8 +150,18 @@ class PacketSettings:
         Timeouts in a row before a queue pair fails.
     loss_rate
         Probability that a packet is lost on a network link.
+    spread
+        How packets choose among equal ways at each switch: not at all (the routing decides), each
+        by itself (``random``, ``rr``: in turn, ``adaptive``: shortest queue, ``two-choices``), or
+        again after a pause (``flowlet``).
+    adaptive_quantum_bytes
+        Queues are compared in steps of this many bytes (assumed).
+    flowlet_gap_ps
+        Pause after which a flowlet ends (assumed).
     seed
         Of all random draws.
+    use_wheel
+        Keep near events in a timing wheel, else all in the heap: the same results, slower.
     """
 
     ack_control: bool = True
@@ -183,6 +193,9 @@ class PacketSettings:
     rto_low_ps: int = 100 * US
     retries: int = 7
     loss_rate: float = 0.0
+    spread: Literal["none", "random", "rr", "adaptive", "two-choices", "flowlet"] = "none"
+    adaptive_quantum_bytes: int = 8192
+    flowlet_gap_ps: int = 50 * US
     seed: int = 1
     use_wheel: bool = True
 

@@ -40,7 +40,15 @@ _PFC_WIRE: Final = 84  # IEEE 802.1Qbb: 64 bytes, preamble and gap
 _CNP_EXTRA: Final = 12  # 16 reserved bytes instead of an AETH (InfiniBand annex A17)
 _BUFFER: Final = 64_000_000  # of a switch whose catalogue entry gives none; assumed
 _CHECK_PS: Final = 100_000_000
-_ECN, _LOSS = 1, 3  # domains of random streams
+_ECN, _BALANCE, _LOSS = 1, 2, 3  # domains of random streams
+_SPREADS: Final = {
+    "none": lay.SPREAD_NONE,
+    "random": lay.SPREAD_RANDOM,
+    "rr": lay.SPREAD_TURNS,
+    "adaptive": lay.SPREAD_ADAPTIVE,
+    "two-choices": lay.SPREAD_TWO,
+    "flowlet": lay.SPREAD_FLOWLET,
+}
 _MODES: Final = {
     "go-back-n": lay.GO_BACK_N,
     "go-back-0": lay.GO_BACK_0,
@@ -163,7 +171,11 @@ class PacketState:
         run.loss = settings.loss_rate
         run.failed_qp = lay.NONE
         self.mode = lay.TRUST if self._lossless() else _MODES[settings.recovery]
-        run.fold = int(self.mode == lay.TRUST)
+        run.spread = _SPREADS[settings.spread]
+        run.spread_key = stream_key(settings.seed, _BALANCE, 0)
+        run.spread_quantum, run.flowlet_ps = settings.adaptive_quantum_bytes, settings.flowlet_gap_ps
+        in_order = settings.spread in ("none", "flowlet")
+        run.fold = int(self.mode == lay.TRUST and in_order)
         run.rto_ps, run.rto_low_ps = settings.rto_ps, min(settings.rto_low_ps, settings.rto_ps)
         run.retries = settings.retries
         cc = settings.cc
@@ -364,9 +376,23 @@ class PacketState:
         self.hops.fixed[at] = (
             fabric.link_delay_ps[links] + into_switch * self.network.switch_latency_ps
         )
-        self.hops.per_byte[at] = 0
+        self.hops.next[at] = at + 1
         self.hops.link[base + ptr[1:] + np.arange(n)] = lay.NONE
         return np.asarray(base + ptr[:-1] + np.arange(n), np.int64)
+
+    def add_rows(self, rows: Sequence[tuple[int, int]]) -> int:
+        """Write rows of (link, row after it) and return the first; see HOP."""
+        first = self.n_hops
+        self.n_hops += len(rows)
+        self.hops = grown(self.hops, self.n_hops)
+        for i, (link, after) in enumerate(rows):
+            hop = self.hops[first + i]
+            hop.link, hop.next, hop.fixed = link, after, 0
+            if link >= 0:
+                into_switch = self.fabric.link_network[link] and self.into[link] >= 0
+                latency = self.network.switch_latency_ps if into_switch else 0
+                hop.fixed = int(self.fabric.link_delay_ps[link]) + latency
+        return first
 
     def add_qps(
         self,
