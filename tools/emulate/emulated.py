@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import simpy
     from numpy.typing import NDArray
 
+    from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.flow import Flow
     from railweave.fabric.jobs import Job
     from railweave.tools.emulate.lab import Lab
@@ -86,6 +87,7 @@ class EmulatedEngine(CreditedBounds):
         self._inside_jobs: set[int] = set()
         self.began_ns: int | None = None
         self.ended_ns = 0
+        self._ready: dict[str, tuple[Flow, BoundSchedule]] = {}
         self._waiting: list[Job] = []
         self._jobs: dict[int, Job] = {}
         self._count_jobs = 0
@@ -111,18 +113,25 @@ class EmulatedEngine(CreditedBounds):
 
     # ------------------------------------------------------------------ starting
     def prepare(self, flows: Iterable[Flow]) -> None:
-        """Open the connections of flows all at once."""
+        """Open the connections of flows all at once, and bind the flows before time counts."""
         known = list(flows)
         for flow in known:
             check_flow(flow)
+            self.kernel.check_outside(flow)
         self.kernel.find(known)
         self._lab.open()
+        for flow in known:
+            pinned = self.kernel.pinned(flow)
+            self._ready[flow.id] = (pinned, super()._bind_flow(pinned))
 
     def send(self, flow: Flow) -> simpy.Event:
         """Start a flow on its own connection."""
-        check_flow(flow)
-        self.kernel.check_outside(flow)
-        return super().send(self.kernel.pinned(flow))
+        if flow.id not in self._ready:
+            self.prepare([flow])
+        return super().send(self._ready[flow.id][0])
+
+    def _bind_flow(self, flow: Flow) -> BoundSchedule:
+        return self._ready[flow.id][1]
 
     def _begin(self, job: Job) -> None:
         self._waiting.append(job)
