@@ -179,3 +179,34 @@ def test_a_collective_runs_its_own_graph() -> None:
     (packet,), (rates,) = result.executed, fluid.executed
     took, least = packet.end_ps - packet.start_ps, packet.bound_ps
     assert least <= took < 1.05 * (rates.end_ps - rates.start_ps)
+
+
+def test_victims_and_the_root_of_their_pauses_are_named() -> None:
+    """Two senders fill a port; a third, which goes elsewhere, is held back behind them."""
+    topology = {
+        "kind": "custom",
+        "nodes": {
+            **{f"a{i}": "host" for i in (1, 2, 3)}, "r1": "host", "r2": "host",
+            "s1": "switch", "s2": "switch",
+        },
+        "links": [
+            *({"ends": [f"a{i}", "s1"], "rate": "100Gbps", "delay": "100ns"} for i in (1, 2, 3)),
+            *({"ends": [f"r{i}", "s2"], "rate": "100Gbps", "delay": "100ns"} for i in (1, 2)),
+            {"ends": ["s1", "s2"], "rate": "400Gbps", "delay": "100ns"},
+        ],
+    }  # fmt: skip
+    flows = [
+        {"id": "one", "src": "a1", "dst": "r1", "size": "8MiB"},
+        {"id": "two", "src": "a2", "dst": "r1", "size": "8MiB"},
+        {"id": "other", "src": "a3", "dst": "r2", "size": "8MiB"},
+    ]
+    network = {
+        **BARE, "cc": {"kind": "none"}, "ecn": {"enabled": False}, "pfc": {"response": "0ns"},
+        "buffer": {"mode": "static", "xoff": "100kB", "xon": "90kB", "headroom": "1MB"},
+    }  # fmt: skip
+    result = run_scenario(scenario(topology, flows, network=network)).raise_for_status()
+    (victim,) = result.network["victims"]
+    assert (victim["flow"], victim["root_port"].split(">")[1]) == ("other", "r1/nic0:0")
+    assert victim["slowdown"] == pytest.approx(2, abs=0.05)
+    fluid = run_scenario(scenario(topology, flows) | {"engine": "fluid"}).raise_for_status()
+    assert fluid.records[2].fct_ps < 1.05 * fluid.records[2].bound_ps

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from railweave.fabric.packet.victims import victims
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -30,10 +32,11 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
     """Return totals over the whole network, for ``result.json``."""
     state = engine.state
     run, egress = state.run, state.egress
+    paused = _paused_ps(engine)
     return {
         "pause_frames": int(state.ingress.sent.sum()),
         "resume_frames": int(state.ports.pauses.sum() - state.ingress.sent.sum()),
-        "paused_ps_total": int(_paused_ps(engine).sum()),
+        "paused_ps_total": int(paused.sum()),
         "ecn_marked": int(egress.marked.sum()),
         "cnps": int(run.cnps),
         "acks": int(run.acks),
@@ -52,6 +55,7 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
             {"link": engine.fabric.link_name(link), "priority": priority}
             for link, priority in engine.cycle
         ],
+        "victims": victims(engine, paused.reshape(engine.fabric.n_links, -1).sum(axis=1)),
     }
 
 
