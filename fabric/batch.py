@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from railweave.fabric.flow import FlowRecord
+from railweave.fabric.rerouted import least
 from railweave.fabric.schedule import NodeKind, Schedule
 
 if TYPE_CHECKING:
@@ -38,12 +40,23 @@ def is_plain(flow: Flow) -> bool:
 class Batch:
     """Plain flows with the time at which each starts.
 
-    ``start_ps`` int64 (flows,), ``bound`` a node for each flow that waits for its time.
+    ``start_ps`` int64 (flows,), ``bound`` a node for each flow that waits for its time, ``before``
+    the same on the paths that the flows had before they were rerouted.
     """
 
     flows: Sequence[Flow]
     start_ps: NDArray[np.int64]
     bound: BoundSchedule
+    before: tuple[BoundSchedule, ...] = ()
+
+    @cached_property
+    def least_ps(self) -> NDArray[np.int64]:
+        """Lower bound of each flow's time, int64."""
+        return (least([*self.before, self.bound]) if self.before else self.bound).least_ps
+
+    def rerouted(self, bound: BoundSchedule) -> Batch:
+        """Return the batch with what it has left to send on other paths."""
+        return replace(self, bound=bound, before=(*self.before, self.bound))
 
     @classmethod
     def of(
@@ -69,20 +82,20 @@ class Batch:
 
     def early(self, end_ps: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the flows that ended before their lower bound, beyond float rounding."""
-        took, least = end_ps - self.start_ps, self.bound.least_ps
-        return np.flatnonzero((end_ps >= 0) & (took < least - 2 - least * 1e-9))
+        took, bound = end_ps - self.start_ps, self.least_ps
+        return np.flatnonzero((end_ps >= 0) & (took < bound - 2 - bound * 1e-9))
 
     def records(self, end_ps: NDArray[np.int64]) -> Iterator[FlowRecord]:
         """Yield the record of each flow; ``end_ps`` is -1 where it has not ended."""
         bound, table = self.bound, self.bound.table
         links: dict[int, tuple[int, ...]] = {}
-        columns = (self.start_ps, end_ps, bound.least_ps, bound.wire_bytes, bound.path)
-        for flow, start, end, least, wire, path in zip(
+        columns = (self.start_ps, end_ps, self.least_ps, bound.wire_bytes, bound.path)
+        for flow, start, end, bound_ps, wire, path in zip(
             self.flows, *(column.tolist() for column in columns), strict=True
         ):
             if path not in links:
                 links[path] = tuple(table.links_of(path).tolist())
             yield FlowRecord(
-                flow=flow, start_ps=start, end_ps=end, bound_ps=least, wire_bytes=wire,
+                flow=flow, start_ps=start, end_ps=end, bound_ps=bound_ps, wire_bytes=wire,
                 path=links[path],
             )  # fmt: skip

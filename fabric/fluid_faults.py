@@ -20,23 +20,21 @@ import numpy as np
 from railweave.fabric._fluid_layout import FOREVER, NO_EVENT, NO_NODE
 from railweave.fabric._fluid_reroute import move_flows
 from railweave.fabric.binding import BoundSchedule
-from railweave.fabric.engine import Engine
 from railweave.fabric.faults import DETECTION_DELAY_PS
 from railweave.fabric.fluid import FluidEngine
 from railweave.fabric.fluid_state import FluidState, grown
 from railweave.fabric.reroute import Detector, ReroutingBinder
-from railweave.fabric.rerouted import message_sizes, share_done, started_parts
+from railweave.fabric.rerouted import arriving_runs, message_sizes, share_done, started_parts
 from railweave.fabric.routing import Routing
 from railweave.fabric.stalls import Stall, StallBook, standing
 from railweave.fabric.units import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import simpy
     from numpy.typing import NDArray
 
-    from railweave.fabric.flow import Flow
     from railweave.fabric.jobs import Job
 
 __all__ = ["FaultyFluidEngine", "Reroute"]
@@ -57,8 +55,8 @@ class Reroute:
         Pairs (and queue pairs), of those that were routed before, whose route changed.
     messages
         Messages that were on their way and moved.
-    jobs
-        Names of the flows and collectives that moved, in order of their start.
+    names
+        Names of the flows and collectives that these are of.
     without_route
         Pairs that have none now.
     """
@@ -66,7 +64,7 @@ class Reroute:
     at_ps: int
     paths: int
     messages: int
-    jobs: tuple[str, ...]
+    names: tuple[str, ...]
     without_route: int
 
 
@@ -110,18 +108,12 @@ class FaultyFluidEngine(FluidEngine):
         self._book = StallBook()
         self.reroutes: list[Reroute] = []
 
-    # ------------------------------------------------------------------ starting
-    def send_all(self, flows: Sequence[Flow], *, start_ps: Sequence[int]) -> simpy.Event:
-        """Send each flow at its time, on the route that it has then."""
-        self.prepare(flows)
-        return Engine.send_all(self, flows, start_ps=start_ps)
-
     # ------------------------------------------------------------------ changing
     def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
         """Change one direction of a cable from now on; routing follows after the delay."""
         super().set_link(link, up=up, rate_bps=rate_bps)
         now = int(self.env.now)
-        self._book.look(self.state, self._job_of, now_ps=now)
+        self._book.look(self.state, self._name_of, now_ps=now)
         if up is None or not self._detector.note(link, up=up, now_ps=now):
             return
         at = now + self._detector.delay_ps
@@ -131,8 +123,16 @@ class FaultyFluidEngine(FluidEngine):
             assert look.callbacks is not None
             look.callbacks.append(self._look)
 
-    def _job_of(self, group: int) -> Job:
-        return self._jobs[group]
+    def _name_of(self, node: int) -> str:
+        """Return the name of the flow or collective that a node under way belongs to."""
+        group = int(self.state.nodes.group[node])
+        job = self._jobs[group]
+        flow = job.flow
+        if job.batch is not None:
+            flow = job.batch.flows[node - int(self.state.groups[group].first_node)]
+        if flow is not None:
+            return f"flow {flow.id}"
+        return f"collective {job.tag}" if job.tag else "a collective"
 
     def _look(self, timer: simpy.Event) -> None:
         """Let routing notice what has changed for long enough, and move who is concerned."""
@@ -144,7 +144,7 @@ class FaultyFluidEngine(FluidEngine):
         left = self.fabric.with_links(up=self._detector.known)
         remap = self._routes.reroute(Routing(left, policy=before.policy, seed=before.seed))
         if remap is None:
-            self._told(now, 0, 0, [])
+            self._told(now, 0, [])
             return
         self._bound.clear()
         self._isolated.clear()
@@ -152,37 +152,49 @@ class FaultyFluidEngine(FluidEngine):
             paths = memo.job.bound.usage.path
             if (remap[paths] != paths).any():
                 self._wake(memo)
-        moving = self._concerned(remap)
+        self.state.reach(now)
+        arriving = arriving_runs(self.state)
+        moving = self._concerned(remap, arriving > 0)
         for _, _, bound in moving:
             for link in bound.links if self._owner else ():
                 owner = self._owner.get(int(link))
                 if owner is not None:
                     self._wake(owner)
-        self.state.reach(now)
-        parts = started_parts(self.state, now)
+        parts = started_parts(self.state, arriving, now)
         for group, job, bound in moving:
             self._carry_over(job, bound, share_done(self.state, group, job.bound, parts))
-        messages = self._move(moving, remap)
-        self.rounded_bytes += messages
-        self._book.look(self.state, self._job_of, now_ps=now)
-        changed = int((remap[:-1] != np.arange(len(remap) - 1)).sum())
-        self._told(now, changed, messages, [job for _, job, _ in moving])
+        nodes = self._move(moving, remap)
+        self.rounded_bytes += len(nodes)
+        self._book.look(self.state, self._name_of, now_ps=now)
+        self._told(now, int((remap[:-1] != np.arange(len(remap) - 1)).sum()), nodes)
 
-    def _told(self, now_ps: int, paths: int, messages: int, jobs: Iterable[Job]) -> None:
-        names = tuple(dict.fromkeys(_name(job) for job in jobs))
+    def _told(self, now_ps: int, paths: int, nodes: Sequence[int]) -> None:
         self.reroutes.append(
             Reroute(
-                at_ps=now_ps, paths=paths, messages=messages, jobs=names,
+                at_ps=now_ps, paths=paths, messages=len(nodes),
+                names=tuple(dict.fromkeys(self._name_of(node) for node in nodes)),
                 without_route=self._routes.waiting,
             )
         )  # fmt: skip
 
-    def _concerned(self, remap: NDArray[np.int32]) -> list[tuple[int, Job, BoundSchedule]]:
-        """Return the jobs under way that have paths to leave, bound to their new ones."""
+    def _concerned(
+        self, remap: NDArray[np.int32], arriving: NDArray[np.bool_]
+    ) -> list[tuple[int, Job, BoundSchedule]]:
+        """Return the jobs under way that have paths to leave, bound to their new ones.
+
+        What has been sent for good stays with the path that it took.
+        """
         found = []
         for group, job in self._jobs.items():
             old = job.bound.path
             new = remap[old]
+            if job.runs_left == 1 and (new != old).any():
+                base = int(self.state.groups[group].first_node)
+                here = slice(base, base + len(old))
+                sent = arriving[here].copy()
+                sent[job.bound.looped] = False
+                sent |= self.state.nodes.deps[here] == -1
+                new = np.where(sent, old, new)
             if (new == old).all():
                 continue
             size, wire = job.bound.schedule.size_bytes, job.bound.wire_bytes
@@ -209,11 +221,13 @@ class FaultyFluidEngine(FluidEngine):
         self._users[bound.links] += 1
         job.before = (*job.before, job.bound)
         job.bound = bound
+        if job.batch is not None:
+            job.batch = job.batch.rerouted(bound)
 
     def _move(
         self, moving: Sequence[tuple[int, Job, BoundSchedule]], remap: NDArray[np.int32]
-    ) -> int:
-        """Give nodes, queues and active flows their new paths; return how many were active."""
+    ) -> list[int]:
+        """Give nodes, queues and active flows their new paths; return the nodes of the flows."""
         state = self.state
         self._move_lanes(remap)
         active = np.sort(state.ends.slot[: state.run.active]).astype(np.int64)
@@ -241,7 +255,7 @@ class FaultyFluidEngine(FluidEngine):
                 moved, target, scale, done,
             )  # fmt: skip
             if done == len(moved):
-                return len(moved)
+                return [int(node) for node in nodes]
             state.pool = grown(state.pool, 2 * len(state.pool))
 
     def _move_lanes(self, remap: NDArray[np.int32]) -> None:
@@ -262,10 +276,10 @@ class FaultyFluidEngine(FluidEngine):
         return super().cautions() + self._sentences()
 
     def _sentences(self) -> list[str]:
-        moved = list(dict.fromkeys(name for one in self.reroutes for name in one.jobs))
+        moved = list(dict.fromkeys(name for one in self.reroutes for name in one.names))
         lines = []
         if moved:
-            times = [format_time(one.at_ps) for one in self.reroutes if one.jobs]
+            times = [format_time(one.at_ps) for one in self.reroutes if one.names]
             lines.append(f"rerouted at {_some(times)}: {_some(moved)}")
         rows = self._stall_rows()
         if rows:
@@ -279,26 +293,26 @@ class FaultyFluidEngine(FluidEngine):
 
     def _stall_rows(self) -> list[dict[str, Any]]:
         """Return a row per flow or collective that stood still, the longest first."""
-        stalls = {job: (stall, True) for job, stall in self._book.stalls.items()}
+        stalls = {name: (stall, True) for name, stall in self._book.stalls.items()}
         for slot in standing(self.state).tolist():
             flow = self.state.slots[slot]
             lasted = int(self.env.now) - int(flow.updated)
-            job = self._jobs.get(int(self.state.nodes.group[flow.node]))
-            if job is None or lasted <= 0:
+            if lasted <= 0:
                 continue
-            known, _ = stalls.get(job, (Stall(), True))
+            name = self._name_of(int(flow.node))
+            known, _ = stalls.get(name, (Stall(), True))
             stall = Stall(known.count, known.total_ps, known.longest_ps)
             stall.add(lasted)
-            stalls[job] = (stall, False)
+            stalls[name] = (stall, False)
         rows = [
             {
-                "name": _name(job),
+                "name": name,
                 "count": stall.count,
                 "total_ps": stall.total_ps,
                 "longest_ps": stall.longest_ps,
                 "ended": ended,
             }
-            for job, (stall, ended) in stalls.items()
+            for name, (stall, ended) in stalls.items()
         ]
         return sorted(rows, key=lambda row: (-row["longest_ps"], row["name"]))
 
@@ -311,8 +325,8 @@ class FaultyFluidEngine(FluidEngine):
                     "at_ps": one.at_ps,
                     "paths": one.paths,
                     "messages": one.messages,
-                    "moved": list(one.jobs[:_SHOWN]),
-                    "moved_count": len(one.jobs),
+                    "moved": list(one.names[:_SHOWN]),
+                    "moved_count": len(one.names),
                     "without_route": one.without_route,
                 }
                 for one in self.reroutes
@@ -333,9 +347,8 @@ class FaultyFluidEngine(FluidEngine):
         dead = [names[end] for end in self._routes.ends_of(int(slot.path)) if self._cut_off(end)]
         if dead:
             line += f": no link of {' and '.join(repr(name) for name in dead)} is in service"
-        if job.flow is not None:
-            return f"flow '{job.flow.id}' has {line}"
-        return f"collective '{job.tag}' has {line}"
+        flow = job.flow if job.batch is None else job.batch.flows[node]
+        return f"flow '{flow.id}' has {line}" if flow else f"collective '{job.tag}' has {line}"
 
     def _cut_off(self, device: int) -> bool:
         """Tell whether all links of a device are down."""
@@ -352,9 +365,3 @@ def _some(names: Sequence[str]) -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _name(job: Job) -> str:
-    if job.flow is not None:
-        return f"flow {job.flow.id}"
-    return f"collective {job.tag}" if job.tag else "a collective"

@@ -256,7 +256,7 @@ class JobEngine(Engine):
                 self.check_bound(
                     f"flow '{flow.id}'",
                     took_ps=int(ended - job.batch.start_ps[i]),
-                    bound_ps=int(job.bound.least_ps[i]),
+                    bound_ps=int(job.batch.least_ps[i]),
                 )
             job.event.succeed()
             return

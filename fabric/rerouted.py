@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from railweave.fabric._fluid_layout import FOREVER, NO_EVENT
 from railweave.fabric.binding import BoundSchedule, expand_spans
 from railweave.fabric.paths import PathTable
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.fluid_state import FluidState
 
-__all__ = ["least", "share_done", "started_parts"]
+__all__ = ["arriving_runs", "least", "message_sizes", "share_done", "started_parts"]
 
 
 class _Least(PathTable):
@@ -80,11 +81,29 @@ def least(bounds: Sequence[BoundSchedule]) -> BoundSchedule:
     return BoundSchedule(bounds[0].schedule, table, path, wire)
 
 
-def started_parts(state: FluidState, now_ps: int) -> NDArray[np.float64]:
-    """Return by node how much of runs that have not completed is off its links, float64."""
-    part = np.zeros(len(state.nodes))
-    codes = np.array([code for _, code in state.pending()], np.int64)
-    np.add.at(part, codes[(codes & 1) == 1] >> 1, 1.0)  # their last bits are still on their way
+def arriving_runs(state: FluidState) -> NDArray[np.int64]:
+    """Return by node how many runs are off its links with their last bits on the way, int64."""
+    heads = [int(row.head) for row in state.opened if row.time < FOREVER]
+    heads += state.timers.head[: state.run.timers].tolist()
+    code, after = state.events.code.tolist(), state.events.next.tolist()
+    nodes = []
+    for head in heads:
+        event = head
+        while event != NO_EVENT:
+            if code[event] & 1:
+                nodes.append(code[event] >> 1)
+            event = after[event]
+    return np.bincount(np.array(nodes, np.int64), minlength=len(state.nodes))
+
+
+def started_parts(
+    state: FluidState, arriving: NDArray[np.int64], now_ps: int
+) -> NDArray[np.float64]:
+    """Return by node how much of runs that have not completed is off its links, float64.
+
+    ``arriving`` is what `arriving_runs` returned.
+    """
+    part = arriving.astype(np.float64)
     flows = state.slots[np.sort(state.ends.slot[: state.run.active])]
     left = flows.remaining - flows.rate * (now_ps - flows.updated) / 8e12
     size = np.maximum(message_sizes(state, flows.node), 1)

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from railweave.fabric.binding import expand_spans
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from railweave.fabric.fluid_state import FluidState
@@ -56,11 +58,11 @@ class StallBook:
     """
 
     def __init__(self) -> None:
-        self.stalls: dict[Any, Stall] = {}
+        self.stalls: dict[str, Stall] = {}
         self._told: set[tuple[int, int]] = set()
         self._at_ps = -1
 
-    def look(self, state: FluidState, owner: Any, *, now_ps: int) -> None:
+    def look(self, state: FluidState, owner: Callable[[int], str], *, now_ps: int) -> None:
         """Write down the stalls that end now.
 
         Parameters
@@ -68,7 +70,7 @@ class StallBook:
         state
             The simulation, with the change made but not yet solved for.
         owner
-            Group -> whom its stalls are written down for.
+            Node -> name of whom its stalls are written down for.
         now_ps
             Time of the change.
         """
@@ -84,5 +86,4 @@ class StallBook:
             if since == now_ps or (node, since) in self._told:
                 continue
             self._told.add((node, since))
-            who = owner(int(state.nodes.group[node]))
-            self.stalls.setdefault(who, Stall()).add(now_ps - since)
+            self.stalls.setdefault(owner(node), Stall()).add(now_ps - since)

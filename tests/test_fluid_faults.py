@@ -482,6 +482,45 @@ def test_work_that_ended_is_forgotten_and_new_work_takes_the_new_routes() -> Non
     assert run.engine.network()["reroutes"][0]["messages"] == 0
 
 
+# ------------------------------------------------------------------ flows sent together
+@pytest.mark.parametrize("policy", ["ecmp", "spray"])
+def test_flows_sent_together_fare_as_if_each_were_sent_alone(policy: str) -> None:
+    faults = [
+        Fault(at_ps=3 * MS, node="spine0", for_ps=9 * MS),
+        Fault(at_ps=6 * MS, node="h5", for_ps=4 * MS),
+        Fault(at_ps=14 * MS, node="leaf0", do="degrade", rate_bps=40 * 10**9, for_ps=5 * MS),
+    ]
+    rng = np.random.default_rng(5)
+    times = rng.integers(0, 20 * MS, 60).tolist()
+    flows = [
+        Flow(id=f"f{i}", src=int(src), dst=int(dst), size_bytes=int(rng.integers(0, 20_000_000)))
+        for i, (src, dst) in enumerate(rng.permuted([range(8)] * 60, axis=1)[:, :2])
+    ]
+    together, alone = (Run(faults, detect=2 * MS, policy=policy) for _ in range(2))
+    seen: list[list[str]] = [[], []]
+    together.engine.send_all(flows, start_ps=times)
+    alone.engine.prepare(flows)
+    for flow, at in zip(flows, times, strict=True):
+        alone.at(at, alone.engine.send, flow)
+    for run, lines in zip((together, alone), seen, strict=True):
+        for when in (5, 9, 11, 13):
+            run.at(when * MS + 1, lambda run=run, lines=lines: lines.extend(run.engine.waiting()))
+        run.env.run()
+    one, other = ({r.flow.id: r for r in run.engine.records()} for run in (together, alone))
+    assert one == other
+    assert all(record.end_ps > 0 for record in one.values())
+    told = [run.engine.network() for run in (together, alone)]
+    for network in told:  # the order of names is that of the starts, or of the batch
+        for row in network["reroutes"]:
+            row["moved"] = sorted(row["moved"])
+    assert told[0] == told[1]
+    assert together.engine.network()["stalls"]["count"] > 5
+    assert sorted(seen[0]) == sorted(seen[1])
+    assert len(seen[0]) > 5
+    wire = [run.engine.counters().wire_bytes.tolist() for run in (together, alone)]
+    assert wire[0] == wire[1]
+
+
 # ------------------------------------------------------------------ anything that may happen
 PLACES = (
     *({"link": FABRIC.cable_name(link)} for link in range(0, FABRIC.n_links, 2)),
