@@ -238,12 +238,37 @@ def test_without_iproute2_it_says_how_to_get_it(
     )
 
 
+def test_where_namespaces_are_forbidden_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = machine()
+    only = tmp_path / "bin"
+    only.mkdir()
+    for tool in ("ip", "tc", "setpriv", "mount"):
+        found = shutil.which(tool)
+        assert found is not None
+        (only / tool).symlink_to(found)
+    forbidden = only / "unshare"
+    forbidden.write_text("#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2\nexit 1\n")
+    forbidden.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{only}:/bin")
+    monkeypatch.setattr("shutil.which", lambda tool: str(only / tool))
+    assert run_command_line(["emulate", written(tmp_path, "1kB")]) == 3
+    assert capsys.readouterr().err == (
+        "error: network namespaces are not permitted here: "
+        "unshare failed: Operation not permitted; "
+        "be root, or allow user namespaces (sysctl kernel.unprivileged_userns_clone=1)\n"
+    )
+    settled(before)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--mode", "fare"], "did you mean 'fair'"),
         (["--paths", "collidee"], "did you mean 'collide'"),
         (["--scale", "0"], "greater than or equal to 1"),
+        (["--reroute", "5"], "reroute: '5' has no unit"),
         (["--", "no-such-program"], "there is no program 'no-such-program'"),
     ],
 )

@@ -7,7 +7,6 @@ import json
 import re
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import yaml
 
 from railweave.fabric.errors import InputError, MissingToolError
 from railweave.fabric.routing import Routing
-from railweave.scenario import FaultModel
 from railweave.tools.cli import run_command_line
 from railweave.tools.emulate.circuits import Want
 from railweave.tools.emulate.compare import compare
@@ -345,10 +343,9 @@ def test_the_kernel_is_described(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_cable_that_goes_down_is_gone_around_and_comes_back() -> None:
     flows = [{"id": "f", "src": "h0", "dst": "h2", "size": "4MB",
               "path": ["h0", "leaf0", "spine1", "leaf1", "h2"]}]  # fmt: skip
-    source = load_for_emulation(scenario(*flows))
     fault = {"at": "20us", "link": "leaf1:3-spine1:1", "do": "down", "for": "40us"}
-    model = source.model.model_copy(update={"faults": (FaultModel(**fault),)})
-    emulation = emulate(replace(source, model=model), Options())
+    emulation = emulated(scenario(*flows, faults=[fault]))
+    assert emulation.measured.scenario["faults"][0]["do"] == "down"
     (record,) = emulation.measured.records
     assert emulation.measured.status == "completed"
     silence = emulation.stalls["f"]
@@ -363,18 +360,15 @@ def test_a_cable_that_goes_down_is_gone_around_and_comes_back() -> None:
 
 def test_a_slower_cable_slows_what_crosses_it() -> None:
     flows = [{"id": "f", "src": "h0", "dst": "h2", "size": "2MB"}]
-    source = load_for_emulation(scenario(*flows))
     fault = {"at": "20us", "link": "h0/nic0:0>leaf0:0", "do": "degrade", "rate": "200Gbps"}
-    model = source.model.model_copy(update={"faults": (FaultModel(**fault),)})
-    emulation = emulate(replace(source, model=model), Options())
+    emulation = emulated(scenario(*flows, faults=[fault]))
     alone_ps = 2e6 * (1514 / 1448) * 8 / 400e9 * 1e12
     assert emulation.predicted.records[0].fct_ps == pytest.approx(2 * alone_ps - 20e6, rel=0.03)
     assert emulation.measured.records[0].fct_ps > 1.4 * alone_ps
 
 
 def test_one_direction_cannot_go_down_by_itself() -> None:
-    source = load_for_emulation(scenario({"src": "h0", "dst": "h2", "size": "1kB"}))
-    fault = FaultModel(**{"at": "20us", "link": "leaf1:2>spine0:1", "do": "down"})
-    model = source.model.model_copy(update={"faults": (fault,)})
+    fault = {"at": "20us", "link": "leaf1:2>spine0:1", "do": "down"}
+    source = scenario({"src": "h0", "dst": "h2", "size": "1kB"}, faults=[fault])
     with pytest.raises(InputError, match=r"one direction of \S+ cannot go down by itself"):
-        emulate(replace(source, model=model), Options())
+        emulated(source)
