@@ -3,9 +3,9 @@
 
 The runs are those of the public code of Li et al., "HPCC: high precision congestion control",
 SIGCOMM 2019 (https://github.com/alibaba-edu/High-Precision-Congestion-Control, ns-3): a star, a
-leaf-spine and a dumbbell of 100 Gb/s, with pauses, marks and DCQCN. A folder holds ``inputs/*.topo``
-and ``inputs/*.flow`` in that simulator's formats, ``paths/``, and ``summary.csv`` of its results.
-Its ways are set through ordinary keys of a scenario.
+leaf-spine and a dumbbell of 100 Gb/s, with pauses, marks and DCQCN. A folder holds
+``inputs/*.topo`` and ``inputs/*.flow`` in that simulator's formats, ``paths/``, and ``summary.csv``
+of its results. Its ways are set through ordinary keys of a scenario.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def reference(folder: Path) -> dict[str, list[dict[str, float]]]:
                     "p99": float(row["fct_p99_us"]),
                     "max": float(row["fct_max_us"]),
                     "pauses": float(row["pfc_pauses"]),
-                }  # fmt: skip
+                }
             )
     return found
 

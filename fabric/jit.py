@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from railweave.fabric._machine_code import NativeFunction
 
 __all__ = ["Kernel", "jit"]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
 class Kernel:
@@ -68,7 +70,11 @@ class Kernel:
         return numba.typeof(self.dispatcher)
 
 
-def jit(function: Any = None, *, inline: bool = False, **_: Any) -> Any:
+@overload
+def jit(function: Function) -> Function: ...
+@overload
+def jit(*, inline: bool) -> Callable[[Function], Function]: ...
+def jit(function: Any = None, *, inline: bool = False) -> Any:
     """Compile a function in numba's nopython mode at its first call from Python.
 
     ``NUMBA_DISABLE_JIT=1`` leaves it a Python function. Where no cache folder can be written, it is
@@ -83,8 +89,10 @@ def jit(function: Any = None, *, inline: bool = False, **_: Any) -> Any:
     >>> int(double(21))
     42
     """
-    if function is None or isinstance(function, str):
-        return lambda wrapped: jit(wrapped, inline=inline)
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
-        return function
-    return Kernel(function, inline=inline)
+    if function is None:
+        return lambda wrapped: Kernel(wrapped, inline=inline) if _compiling() else wrapped
+    return Kernel(function, inline=inline) if _compiling() else function
+
+
+def _compiling() -> bool:
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

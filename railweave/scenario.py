@@ -190,7 +190,7 @@ class Scenario:
 
     @property
     def paths_policy(self) -> str:
-        """The routing policy that says which links a flow may use; packets may choose among them."""
+        """The policy that says which links a flow may use; packets may choose among them."""
         policy = self.model.routing.policy
         return "spray" if policy in _PACKET_POLICIES else policy
 

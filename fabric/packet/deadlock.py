@@ -22,11 +22,12 @@ __all__ = ["deadlock_cycle"]
 def deadlock_cycle(state: PacketState) -> list[tuple[int, int]]:
     """Return the (link, priority) of a circle of paused links that can never move, or nothing."""
     classes = len(state.priorities)
-    paused = {
-        link * classes + klass
-        for link in np.flatnonzero(state.ports.blocked)
+    paused: set[int] = {
+        int(link) * classes + klass
+        for link in np.flatnonzero(state.ports.blocked).tolist()
         for klass in range(classes)
-        if state.ports.blocked[link] >> klass & 1 and state.ingress.off[link * classes + klass]
+        if (int(state.ports.blocked[link]) >> klass)
+        & int(state.ingress.off[link * classes + klass])
     }
     held = _held(state, paused)
     changed = True

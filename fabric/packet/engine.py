@@ -201,11 +201,12 @@ class PacketEngine(JobEngine):
         cap = None if flow.cap_bps is None else max(1, flow.cap_bps // len(paths))
         made = self._made
         self._made += len(paths)
-        return self._new_pairs(
+        numbers = self._new_pairs(
             paths.astype(np.int64), pinned=flow.path is not None, flow=made, back=back,
             priority=flow.priority,
             cap_bps=cap, into=self._unused_pair() if len(paths) == 1 else None,
-        ).tolist()  # fmt: skip
+        )  # fmt: skip
+        return [int(number) for number in numbers]
 
     def _unused_pair(self) -> int | None:
         """Return a queue pair of an ended flow of which nothing is under way any more."""

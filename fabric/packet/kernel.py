@@ -9,6 +9,7 @@ import numpy as np
 
 from railweave.fabric._walk import mix
 from railweave.fabric.jit import jit
+from railweave.fabric.packet.balance import choose
 from railweave.fabric.packet.buffers import admit, give_back, refresh
 from railweave.fabric.packet.events import pull, push
 from railweave.fabric.packet.hosts import post, wake
@@ -45,7 +46,6 @@ from railweave.fabric.packet.layout import (
     SUSPECT,
     TX_END,
 )
-from railweave.fabric.packet.balance import choose
 from railweave.fabric.packet.ports import enqueue, free_packet, mark, start
 from railweave.fabric.packet.rates import cut_tick, rate_tick
 from railweave.fabric.packet.receive import receive, timeout

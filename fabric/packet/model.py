@@ -178,7 +178,7 @@ class LossModel(FileModel):
 RECOVERIES: Final = ("go-back-n", "go-back-0", "selective-repeat", "trim")
 
 
-def merged(models: list[Any], kind: type[FileModel]) -> Any:
+def merged(models: list[Any], kind: Any) -> Any:
     """Return one block out of several, later over earlier; what nobody gave stays None."""
     given: dict[str, Any] = {}
     for model in models:

@@ -173,7 +173,10 @@ class PacketState:
         self.mode = lay.TRUST if self._lossless() else _MODES[settings.recovery]
         run.spread = _SPREADS[settings.spread]
         run.spread_key = stream_key(settings.seed, _BALANCE, 0)
-        run.spread_quantum, run.flowlet_ps = settings.adaptive_quantum_bytes, settings.flowlet_gap_ps
+        run.spread_quantum, run.flowlet_ps = (
+            settings.adaptive_quantum_bytes,
+            settings.flowlet_gap_ps,
+        )
         in_order = settings.spread in ("none", "flowlet")
         run.fold = int(self.mode == lay.TRUST and in_order)
         run.rto_ps, run.rto_low_ps = settings.rto_ps, min(settings.rto_low_ps, settings.rto_ps)
