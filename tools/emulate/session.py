@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.placement import place
-from railweave.fabric.units import PS_PER_S
+from railweave.fabric.units import PS_PER_S, format_time
 from railweave.runner import Stage, run_scenario
 from railweave.scenario import scenario_sha256
 from railweave.tools.emulate.choosing import PathChooser, steered
@@ -248,6 +248,8 @@ def _told(
     sentences = [
         f"measured on a Linux network at 1/{options.scale} of the rates ({options.mode} cables, "
         f"TCP {lab.congestion}), times divided by {options.scale}; cables have no length there",
+        "bounds know no buckets: each transfer after another may be ahead of them by up to "
+        f"{format_time(lab.credit_ps)}",
     ]
     if inside or hidden:
         sentences.append(
