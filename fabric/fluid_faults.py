@@ -172,7 +172,7 @@ class FaultyFluidEngine(FluidEngine):
         self.reroutes.append(
             Reroute(
                 at_ps=now_ps, paths=paths, messages=len(nodes),
-                names=tuple(dict.fromkeys(self._name_of(node) for node in nodes)),
+                names=tuple(sorted({self._name_of(node) for node in nodes})),
                 without_route=self._routes.waiting,
             )
         )  # fmt: skip

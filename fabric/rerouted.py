@@ -93,7 +93,7 @@ def arriving_runs(state: FluidState) -> NDArray[np.int64]:
             if code[event] & 1:
                 nodes.append(code[event] >> 1)
             event = after[event]
-    return np.bincount(np.array(nodes, np.int64), minlength=len(state.nodes))
+    return np.asarray(np.bincount(np.array(nodes, np.int64), minlength=len(state.nodes)))
 
 
 def started_parts(
