@@ -39,26 +39,26 @@ TAIL = 3 * 128 * 80  # over a spine
 NEAR = 128 * 80  # over one leaf
 
 
-def leaf_spine(*, hosts: int = 8, spines: int = 2) -> Fabric:
-    """Hosts on two leaves; links 2i up and 2i + 1 down of host i."""
+def leaf_spine(*, slow: int | None = None) -> Fabric:
+    """Eight hosts on two leaves; links 2i up and 2i + 1 down of host i; spine ``slow`` has 25G."""
     build = FabricBuilder("leaf-spine")
     nics = [
         build.add_device(f"h{i}/nic0", DeviceKind.NIC, host=build.add_host(f"h{i}"))
-        for i in range(hosts)
+        for i in range(8)
     ]
     leaf = [build.add_device(f"leaf{i}", DeviceKind.SWITCH, tier=1) for i in range(2)]
-    spine = [build.add_device(f"spine{i}", DeviceKind.SWITCH, tier=2) for i in range(spines)]
+    spine = [build.add_device(f"spine{i}", DeviceKind.SWITCH, tier=2) for i in range(2)]
 
-    def join(one: int, other: int, tier: str) -> None:
+    def join(one: int, other: int, tier: str, rate: int = 100) -> None:
         build.add_cable(
-            one, other, rate_bps=100 * 10**9, delay_ps=0, model=LinkModel.ROCE_LOSSLESS, tier=tier
+            one, other, rate_bps=rate * 10**9, delay_ps=0, model=LinkModel.ROCE_LOSSLESS, tier=tier
         )
 
     for i, nic in enumerate(nics):
-        join(nic, leaf[i * 2 // hosts], "host-leaf")
+        join(nic, leaf[i // 4], "host-leaf")
     for below in leaf:
-        for above in spine:
-            join(below, above, "leaf-spine")
+        for i, above in enumerate(spine):
+            join(below, above, "leaf-spine", 25 if i == slow else 100)
     return build.finish()
 
 
@@ -369,7 +369,58 @@ def test_a_cancelled_flow_that_has_moved_leaves_what_it_sent() -> None:
     assert run.carried(old, new) == [GB // 10, GB // 10]
 
 
+def test_a_flow_that_leaves_a_slow_path_beats_the_bound_of_that_path_alone() -> None:
+    run = Run([Fault(at_ps=8 * MS, link=CABLE)], fabric=leaf_spine(slow=int(SPINE[-1])))
+    run.send(0, 4, GB)
+    assert run.engine.records()[0].bound_ps > 320 * MS
+    # 25 MB by 8 ms, the rest from 18 ms on at 100 Gb/s.
+    assert run.ends() == {"0>4": 18 * MS + 78 * MS + TAIL}
+    (record,) = run.engine.records()
+    assert record.bound_ps == 80 * MS + TAIL
+
+
+def test_a_flow_that_moves_to_a_slow_path_has_the_bound_of_the_fast_one() -> None:
+    run = Run([Fault(at_ps=8 * MS, link=CABLE)], fabric=leaf_spine(slow=1 - int(SPINE[-1])))
+    run.send(0, 4, GB)
+    slow_tail = (80 + 320 + 80) * 128
+    assert run.ends() == {"0>4": 18 * MS + 288 * MS + slow_tail}
+    assert run.engine.records()[0].bound_ps == 80 * MS + TAIL
+
+
 # ------------------------------------------------------------------ links in series, hosts
+def nvlinked() -> Fabric:
+    """Two GPUs of one host, joined by NVLink of 200 Gb/s, each with a NIC of its own."""
+    build = FabricBuilder("nvlinked")
+    host = build.add_host("h0")
+    leaf = build.add_device("leaf0", DeviceKind.SWITCH, tier=1)
+    nvs = build.add_device("h0/nvs0", DeviceKind.NVSWITCH, host=host)
+    for i in range(2):
+        gpu = build.add_device(f"h0/gpu{i}", DeviceKind.GPU, host=host)
+        nic = build.add_device(f"h0/nic{i}", DeviceKind.NIC, host=host)
+        build.set_affine_nic(gpu, nic)
+        build.add_cable(gpu, nvs, rate_bps=200 * 10**9, delay_ps=0, model=LinkModel.NVLINK)
+        build.add_cable(gpu, nic, rate_bps=400 * 10**9, delay_ps=0, model=LinkModel.PCIE)
+        build.add_cable(nic, leaf, rate_bps=100 * 10**9, delay_ps=0, model=LinkModel.ROCE_LOSSLESS)
+    return build.finish()
+
+
+def test_gpus_that_lose_nvlink_go_on_over_their_nics_with_headers() -> None:
+    net = NetworkSettings(ack_every=0, switch_latency_ps=0, host_latency_ps=0, cut_through=True)
+    run = Run([Fault(at_ps=10 * MS, node="h0/nvs0")], fabric=nvlinked(), net=net)
+    gpus = [int(gpu) for gpu in run.engine.fabric.gpus]
+    run.send(*gpus, GB, name="x")
+    (end,) = run.ends().values()
+    (record,) = run.engine.records()
+    # 1 GB takes 40 ms by NVLink: a quarter is sent when it fails, the rest is framed from 20 ms on.
+    assert record.wire_bytes == GB + -(-GB // 4096) * 82 + 16
+    left = record.wire_bytes * 3 // 4
+    assert abs(end - 20 * MS - left * 80 - NEAR) <= 80
+    nvlink, leaf = run.carried("h0/gpu0:0>h0/nvs0:0", "h0/nic0:1>leaf0:0")
+    assert (nvlink, leaf) == (GB // 4, record.wire_bytes - round(record.wire_bytes / 4))
+    assert run.carried("h0/gpu0:1>h0/nic0:0") == [GB * 3 // 4]
+    assert record.bound_ps <= 40 * MS + NEAR
+
+
 def behind_pcie() -> Fabric:
     """Two GPUs, each over 400 Gb/s of PCIe behind a NIC of 100 Gb/s."""
     build = FabricBuilder("pcie")
