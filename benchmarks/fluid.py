@@ -180,7 +180,7 @@ def _schedule_rows(bed: Bed, ring: Any, *, repeats: int) -> Cpu:
     run = run_once(bed, ring)
     run(bed.engine())
     executed = cpu_of(run, setup=bed.engine, repeats=repeats)
-    print(row(f"execute it in the engine, {len(ring):,} transfers", executed, limit=1.0))
+    print(row(f"execute it in the engine, {ring.n_runs:,} transfers", executed, limit=1.0))
     return executed
 
 

@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.fabric.schedule import Schedule
 
-__all__ = ["Capabilities", "CollectiveRecord", "Engine", "FabricEnvironment", "LinkCounters"]
+MOST_TOLERANCE = 0.2
+"""Largest relative error that an engine may be allowed."""
+
+__all__ = [
+    "MOST_TOLERANCE",
+    "Capabilities",
+    "CollectiveRecord",
+    "Engine",
+    "FabricEnvironment",
+    "LinkCounters",
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 from railweave.fabric._fluid_layout import FOREVER
 from railweave.fabric.batch import Batch, is_plain
 from railweave.fabric.cautions import lossless_cautions
-from railweave.fabric.engine import Capabilities
+from railweave.fabric.engine import MOST_TOLERANCE, Capabilities
 from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.jobs import Job, JobEngine
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from railweave.fabric.binding import Usage
     from railweave.fabric.flow import Flow
 
-__all__ = ["MOST_TOLERANCE", "FluidEngine"]
+__all__ = ["FluidEngine"]
 
-MOST_TOLERANCE = 0.2
 _MEMO_NODES = 1_000_000  # larger schedules run once and are not worth remembering
 
 

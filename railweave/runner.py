@@ -150,6 +150,7 @@ def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
         scenario.settings,
         qps=model.routing.qps,
         qp_mode=model.routing.qp_mode,
+        tolerance=model.fluid.tolerance,
         packet=scenario.packet,
         changing=faults.changing if faults.changes else None,
         detection_delay_ps=model.routing.detection_delay,

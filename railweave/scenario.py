@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field
 
 from railweave.fabric.document import Document, load_yaml
+from railweave.fabric.engine import MOST_TOLERANCE
 from railweave.fabric.errors import InputError
 from railweave.fabric.faults import DETECTION_DELAY_PS
 from railweave.fabric.fields import FileModel, Rate, Size, Time
@@ -92,6 +93,19 @@ class RoutingModel(FileModel):
     )
 
 
+class FluidModel(FileModel):
+    """How exact the fluid engine has to be."""
+
+    tolerance: float = Field(
+        0.0,
+        ge=0.0,
+        le=MOST_TOLERANCE,
+        description="Relative error that rates and times of flows may have for the sake of speed; "
+        "0: exact",
+        examples=[0.01],
+    )
+
+
 class FaultModel(FileModel):
     """What breaks, slows down or comes back, before the run begins or during it."""
 
@@ -122,6 +136,7 @@ class ScenarioModel(FileModel):
     )
     placement: PlacementModel = PlacementModel()
     routing: RoutingModel = RoutingModel()
+    fluid: FluidModel = FluidModel()
     network: NetworkModel = Field(
         NetworkModel(), description="Over the topology's own network defaults"
     )
@@ -214,6 +229,7 @@ class Scenario:
             "topology": {"name": self.topology.name, **self.topology.model.content()},
             "placement": dumped["placement"],
             "routing": dumped["routing"],
+            **({"fluid": dumped["fluid"]} if model.engine == "fluid" else {}),
             "network": self._resolved_network(),
             "faults": dumped["faults"],
             "workload": workloads[0] if isinstance(model.workload, dict) else workloads,
@@ -321,6 +337,12 @@ def _override(document: Document, key: str, value: Any) -> None:
 
 def _refuse_later(document: Document, model: ScenarioModel) -> None:
     """Refuse, each in its own words, what the format has and this version has not."""
+    if model.engine != "fluid" and model.fluid.tolerance:
+        raise document.error(
+            f"the {model.engine} engine has no tolerance",
+            at=("fluid", "tolerance"),
+            expected="engine: fluid",
+        )
     for key in _PACKET_KEYS:
         if model.engine != "packet" and getattr(model.routing, key) is not None:
             raise document.error(

@@ -85,3 +85,35 @@ def test_a_run_with_a_tolerance_says_so():
 def test_impossible_tolerances(tolerance):
     with pytest.raises(InputError, match="tolerance"):
         engine(tolerance)
+
+
+def scenario(engine: str, tolerance: object) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "engine": engine,
+        "fluid": {"tolerance": tolerance},
+        "topology": "h100-rail-8",
+        "workload": {
+            "kind": "flows",
+            "flows": [{"src": "h0/gpu0", "dst": "h1/gpu0", "size": "1MiB"}],
+        },
+    }
+
+
+def test_scenario_with_a_tolerance():
+    result = railweave.run_scenario(railweave.load_scenario(scenario("fluid", 0.01)))
+    assert any("tolerance" in line for line in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("engine", "tolerance", "message"),
+    [
+        ("analytic", 0.01, "no tolerance"),
+        ("fluid", 0.5, "0.2"),
+        ("fluid", "1%", "fluid.tolerance"),
+        ("fluid", -1, "fluid.tolerance"),
+    ],
+)
+def test_scenario_with_an_impossible_tolerance(engine, tolerance, message):
+    with pytest.raises(InputError, match=message):
+        railweave.run_scenario(railweave.load_scenario(scenario(engine, tolerance)))
