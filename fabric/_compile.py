@@ -29,10 +29,11 @@ _FROM_LIBRARIES: Final = frozenset({"memcpy", "memmove", "memset"})
 
 
 def _type_of(argument: Any) -> Any:
+    typeof: Any = numba.typeof
     if isinstance(argument, np.ndarray):
         return types.Array(numpy_support.from_dtype(argument.dtype), argument.ndim, "C")
     if isinstance(argument, np.void | np.uint64):
-        return numba.typeof(argument)
+        return typeof(argument)
     return types.float64 if isinstance(argument, float | np.floating) else types.int64
 
 

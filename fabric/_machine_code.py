@@ -59,7 +59,7 @@ def _flat(argument: Any) -> list[Any]:
     if isinstance(argument, np.void):
         return [ctypes.c_int64(argument.__array_interface__["data"][0])]
     if isinstance(argument, float | np.floating):
-        return [ctypes.c_double(argument)]
+        return [ctypes.c_double(float(argument))]
     if isinstance(argument, np.uint64):
         return [ctypes.c_uint64(int(argument))]
     return [ctypes.c_int64(int(argument))]

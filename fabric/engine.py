@@ -17,7 +17,7 @@ import simpy
 from simpy.core import EmptySchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -141,7 +141,7 @@ class Engine(ABC):
         """
         env = self.env
 
-        def one(flow: Flow, at_ps: int) -> Iterator[simpy.Event]:
+        def one(flow: Flow, at_ps: int) -> Generator[simpy.Event, Any, None]:
             if at_ps > env.now:
                 yield env.timeout(at_ps - env.now)
             yield self.send(flow)

@@ -98,7 +98,7 @@ class FluidEngine(JobEngine):
             owner = self._owner.get(int(link))
             if owner is not None:
                 self._wake(owner)
-        if self._memo and job.flow is job.batch is None and not self._users[links].any():
+        if self._memo and job.flow is None and job.batch is None and not self._users[links].any():
             isolated = self._cut_out(job)
             if isolated is not None:
                 span = self._span(isolated)

@@ -38,7 +38,7 @@ _GAIN = 4  # times fewer nodes, which makes folding worth its while
 _PATIENCE = 256  # rounds of refinement
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class FoldedPaths:
     """Paths over classes of links: what a simulation reads of a table of paths."""
 

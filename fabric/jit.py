@@ -67,7 +67,8 @@ class Kernel:
         """What numba sees where another kernel names this one."""
         import numba
 
-        return numba.typeof(self.dispatcher)
+        typeof: Any = numba.typeof
+        return typeof(self.dispatcher)
 
 
 @overload
