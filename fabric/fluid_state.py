@@ -14,6 +14,7 @@ from railweave.fabric._fluid_graph import message_bytes, write_nodes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
+from railweave.fabric.binding import expand_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from railweave.fabric.fluid_graph import FluidGraph
 
 __all__ = ["FluidState", "SolvePaths", "grown"]
+
+_MANY = 1 << 14  # flows that start together, for which links are laid out at once
 
 
 def grown(array: Any, rows: int) -> Any:
@@ -277,10 +280,30 @@ class FluidState:
             self.loops[block.loop : block.loop + len(graph.looped)] = graph.loop_rows
         if int(self.run.events_need) > len(self.events) - self.run.events_used:
             self.add_events(int(self.run.events_need))
+        if len(graph.roots) >= _MANY and not graph.has_delays:
+            self._make_room(graph.path[graph.roots])
         start_nodes(
             self.run, self.events, self.delays, self.timers, self.opened, block.node, graph.roots,
             at_ps,
         )  # fmt: skip
+
+    def _make_room(self, paths: NDArray[np.int32]) -> None:
+        """Lay out idle links for flows that start together, instead of growing with each one."""
+        crossing = np.zeros(len(self.links), np.int64)
+        routes = self.paths.routes
+        for first in range(0, len(paths), _MANY):
+            some = paths[first : first + _MANY]
+            some = some[some >= 0]
+            at = expand_spans(routes.hops[some], routes.hops_end[some])
+            crossing += np.bincount(self.paths.hops.link[at], minlength=len(crossing))
+        links = self.links[: self.n_links]
+        wider = np.flatnonzero((links.members == 0) & (crossing[: self.n_links] > links.room))
+        room = crossing[wider]
+        used = int(self.run.pool_used)
+        links.members_at[wider] = used + np.cumsum(room) - room
+        links.room[wider] = room
+        self.run.pool_used = used + int(room.sum())
+        self.pool = grown(self.pool, int(self.run.pool_used) + len(self.pool) // 2)
 
     def ends_of(self, group: int, graph: FluidGraph) -> NDArray[np.int64]:
         """Return when each node of a timed group completed, int64, -1 where it has not."""
