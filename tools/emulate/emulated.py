@@ -310,7 +310,7 @@ class EmulatedEngine(CreditedBounds):
             lag_ps = max(0, self.fabric_ps(time.monotonic_ns()) - int(self.env.now))
             fastest = int(self.fabric.link_rate_bps.max())
             self.burst_bytes = self._lab.ahead_bytes + fastest * lag_ps // (8 * PS_PER_S)
-            self._most_allowed_ps += lag_ps
+            self._most_allowed_ps += lag_ps + self.credit_ps
         for link, carried in carried_by.items():
             acks[link] = min(acks[link], carried)
             wire[link] = carried - acks[link]
