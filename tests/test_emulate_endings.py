@@ -28,6 +28,7 @@ SCENARIO = {
     },
     "workload": {"kind": "flows", "flows": [{"src": "h0", "dst": "h1", "size": "SIZE"}]},
 }
+INSIDE = "railweave.tools.emulate.inside"
 MAIN = "import sys; from railweave.__main__ import main; sys.exit(main())"
 
 
@@ -117,6 +118,13 @@ def ancestors(number: str) -> list[int]:
     return found
 
 
+def command_of(number: str) -> list[str]:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_text().rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
 def test_success_and_errors_leave_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,8 +193,9 @@ def test_kill_9_takes_everything_along_and_cleanup_removes_the_rest(
 def test_a_killed_sandbox_is_an_error_in_words(tmp_path: Path) -> None:
     before = machine()
     process = started(written(tmp_path, "500MB"), tmp_path / "run")
-    inside = [one for one in processes() - before[2] if process.pid in ancestors(one)]
-    os.kill(int(inside[0]), signal.SIGKILL)
+    ours = [one for one in processes() - before[2] if process.pid in ancestors(one)]
+    (inside,) = (one for one in ours if command_of(one)[1:] == ["-m", INSIDE])
+    os.kill(int(inside), signal.SIGKILL)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 1, err
     assert "the emulation has ended" in err
