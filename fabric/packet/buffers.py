@@ -30,7 +30,7 @@ from railweave.fabric.packet.layout import (
 __all__ = ["admit", "give_back", "refresh", "serialise"]
 
 _MOST_QUANTA = 65535
-_PS_BYTE = 8 * 10**12
+PS_BYTE = 8 * 10**12
 
 
 @jit(inline=True)
@@ -47,7 +47,7 @@ def serialise(ports: Any, link: Any, start: Any, size: Any) -> Any:
         carry = port.carry
         if start > port.busy:
             carry = 0
-        total = size * _PS_BYTE + carry
+        total = size * PS_BYTE + carry
         end = start + total // port.rate
         port.carry = total % port.rate
     port.busy = end

@@ -10,7 +10,7 @@ import numpy as np
 from railweave.fabric._walk import mix
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.balance import choose
-from railweave.fabric.packet.buffers import admit, give_back, refresh
+from railweave.fabric.packet.buffers import PS_BYTE, admit, give_back, refresh
 from railweave.fabric.packet.events import pull, push
 from railweave.fabric.packet.hosts import post, wake
 from railweave.fabric.packet.layout import (
@@ -243,8 +243,8 @@ def advance(
                     port.busy > now or port.mask != 0 or (port.blocked >> klass) & 1
                 ):
                     # No cutting through: taken up again when it is there as a whole.
-                    rest = max(packet.wire - HEADER_BYTES, 0)
-                    at = now + rest * ports[link].tau
+                    rest = max(np.int64(packet.wire) - HEADER_BYTES, 0)
+                    at = now + (rest * PS_BYTE + ports[link].rate - 1) // ports[link].rate
                     push(runs, ev, wheel, far, at, (ARRIVE << CLASS_SHIFT) | (link << 4), arg)
                     taken = 2
                 elif port.switch >= 0:

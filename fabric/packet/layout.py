@@ -224,7 +224,7 @@ PORT: Final = np.dtype(
         ("up", "i1"),
         ("credit", "i1"),  # 1: sends against credit
         ("lossy", "i1"),  # packets may be lost on it at random
-        ("alternate", "i1"),  # whether a queue pair was served last
+        ("alternate", "i1"),  # served last: 1 a queue pair, 2 a control packet, 0 data
         ("turn", "i1"),  # class served last by deficit round robin
         ("rate", "i8"),
         ("carry", "i8"),  # remainder of a time per byte that is not whole

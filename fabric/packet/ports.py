@@ -15,7 +15,7 @@ import numpy as np
 
 from railweave.fabric._walk import mix
 from railweave.fabric.jit import jit
-from railweave.fabric.packet.buffers import give_back, serialise
+from railweave.fabric.packet.buffers import PS_BYTE, give_back, serialise
 from railweave.fabric.packet.events import push
 from railweave.fabric.packet.hosts import after_emit, drop_idle, emit
 from railweave.fabric.packet.layout import (
@@ -153,15 +153,15 @@ def start(
             return
     pair = np.int64(NONE)
     number = np.int64(row.head)
-    if row.ready >= 0 and (number < 0 or (run.nic_first == 0 and port.alternate == 0)):
+    if row.ready >= 0 and (number < 0 or (run.nic_first == 0 and port.alternate != 1)):
         port.alternate = 1
         pair = np.int64(row.ready)
         row.ready = qps[pair].next
         number = emit(runs, ev, wheel, far, packets, qps, rates, nodes, bits, pair)
         packet = packets[number]
     else:
-        port.alternate = 0
         packet = packets[number]
+        port.alternate = 2 if packet.flag & CONTROL else 0
         row.head = packet.next
     if row.head < 0 and row.ready < 0:
         port.mask &= ~(1 << klass)
@@ -209,9 +209,10 @@ def start(
     else:
         arrival = end + hop.fixed
         kind = 0
-        if run.cut == 1 and onward >= 0 and ports[onward].tau >= port.tau > 0:
+        if run.cut == 1 and onward >= 0 and ports[onward].rate <= port.rate:
             kind = HEAD
-            arrival = now + HEADER_BYTES * port.tau + hop.fixed
+            head = min(wire, HEADER_BYTES) * PS_BYTE
+            arrival = now + (head + port.rate - 1) // port.rate + hop.fixed
         key = (ARRIVE << CLASS_SHIFT) | (link << 4) | kind
         push(runs, ev, wheel, far, arrival, key, number)
     if pair >= 0:
