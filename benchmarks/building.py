@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import HEADER, Cpu, cpu_of, machine, reference, row
+from measure import HEADER, Cpu, cpu_of, machine, peak_mib, reference, row
 
 import railweave
 
@@ -23,7 +22,6 @@ __all__ = ["build_with_routes", "exponent", "main", "measure_once", "three_tiers
 
 LIMITS = {16_384: (5.0, 2048), 65_536: (30.0, 6144)}  # GPUs: CPU seconds, MiB
 GROWTH = 1.15
-_MIB_OF_RSS = 2**10 if sys.platform != "darwin" else 2**20  # ru_maxrss: KiB, on macOS bytes
 
 
 def three_tiers(gpus: int) -> dict[str, Any]:
@@ -64,8 +62,7 @@ def measure_once(gpus: int) -> dict[str, float]:
     started = time.process_time()
     links = build_with_routes(three_tiers(gpus))
     seconds = time.process_time() - started
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_OF_RSS
-    return {"seconds": seconds, "mib": peak, "links": links}
+    return {"seconds": seconds, "mib": peak_mib(), "links": links}
 
 
 def _in_a_process(gpus: int) -> dict[str, float]:

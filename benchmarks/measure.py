@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from statistics import median
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["HEADER", "Cpu", "cpu_of", "cpu_of_command", "machine", "reference", "row"]
+__all__ = ["HEADER", "Cpu", "cpu_of", "cpu_of_command", "machine", "peak_mib", "reference", "row"]
 
 HEADER = f"{'':66}{'median':>8}  {'min':>8}  {'max':>8}"
+
+_MIB_OF_RSS = 2**10 if sys.platform != "darwin" else 2**20  # ru_maxrss: KiB, on macOS bytes
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,11 @@ def reference(_: object = None) -> int:
     for number in range(1_000_000):
         total += number
     return total
+
+
+def peak_mib() -> float:
+    """Return the most memory that this process has held so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_OF_RSS
 
 
 def machine() -> str:
