@@ -9,7 +9,6 @@ began last is in force.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.fabric.errors import InputError, nearest_name
+from railweave.fabric.fault_names import devices_of, links_of
 from railweave.fabric.units import format_rate, format_time
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ DETECTION_DELAY_PS: Final = 10 * 10**9
 """From a link's going down or coming up until routes follow: 10 ms, an assumption of the order of
 BFD with three intervals of 3.3 ms (detection time = multiplier x interval: RFC 5880, 6.8.4)."""
 
-_CABLE: Final = re.compile(r"(?P<a>.+:\d+)(?P<sign>[->])(?P<b>[^:]+:\d+)")
 _DEEDS: Final = ("down", "up", "degrade")
 _BUILT: Final = -1  # what holds down a link that was down in the fabric already
 
@@ -116,50 +115,6 @@ class FaultPlan:
     changes: tuple[LinkChange, ...]
     marks: tuple[FaultMark, ...]
     changing: NDArray[np.bool_]
-
-
-def links_of(fabric: Fabric, *, link: str | None = None, node: str | None = None) -> list[int]:
-    """Return the links that a fault names: of a cable or one direction of it, or of a node.
-
-    Raises
-    ------
-    InputError
-        No such link or node; the nearest name is given.
-    """
-    if node is not None:
-        devices = _devices_of(fabric, node)
-        touched = np.isin(fabric.link_src, devices) | np.isin(fabric.link_dst, devices)
-        return [int(number) for number in np.flatnonzero(touched)]
-    match = _CABLE.fullmatch(link or "")
-    if match is None:
-        raise InputError(
-            f"'{link}' is not the name of a link", expected="A:port-B:port, or A:port>B:port"
-        )
-    ends = [tuple(match[side].rsplit(":", 1)) for side in ("a", "b")]
-    (a, a_port), (b, b_port) = ((fabric.device(name), int(port)) for name, port in ends)
-    found = np.flatnonzero(
-        (fabric.link_src == a)
-        & (fabric.link_src_port == a_port)
-        & (fabric.link_dst == b)
-        & (fabric.link_dst_port == b_port)
-    )
-    if len(found) == 0:
-        mine = np.flatnonzero((fabric.link_src == a) | (fabric.link_src == b)).tolist()
-        names = [fabric.link_name(number) for number in mine]
-        if match["sign"] == "-":
-            names = [name.replace(">", "-") for name in names]
-        raise InputError(
-            f"{fabric.name} has no link '{link}'", nearest=nearest_name(link or "", names)
-        )
-    number = int(found[0])
-    return [number, number ^ 1] if match["sign"] == "-" else [number]
-
-
-def _devices_of(fabric: Fabric, node: str) -> NDArray[np.int64]:
-    """Return the devices of a host, or the one device of that name."""
-    if node in fabric.host_index:
-        return np.flatnonzero(fabric.host == fabric.host_index[node])
-    return np.array([fabric.device(node)])
 
 
 def apply_faults(fabric: Fabric, faults: Iterable[Fault]) -> Fabric:
@@ -288,7 +243,7 @@ class _Board:
     def find(self, position: int, fault: Fault) -> None:
         """Look up what a fault names."""
         self.links[position] = links_of(self.fabric, link=fault.link, node=fault.node)
-        named = _devices_of(self.fabric, fault.node) if fault.node is not None else ()
+        named = devices_of(self.fabric, fault.node) if fault.node is not None else ()
         self._devices[position] = [int(device) for device in named]
         if fault.do == "degrade":
             built = self.fabric.link_rate_bps[self.links[position]]
