@@ -243,7 +243,7 @@ def advance(
                     port.busy > now or port.mask != 0 or (port.blocked >> klass) & 1
                 ):
                     # No cutting through: taken up again when it is there as a whole.
-                    rest = max(np.int64(packet.wire) - HEADER_BYTES, 0)
+                    rest = np.int64(max(packet.wire - HEADER_BYTES, 0))
                     at = now + (rest * PS_BYTE + ports[link].rate - 1) // ports[link].rate
                     push(runs, ev, wheel, far, at, (ARRIVE << CLASS_SHIFT) | (link << 4), arg)
                     taken = 2
