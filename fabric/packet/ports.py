@@ -211,7 +211,7 @@ def start(
         kind = 0
         if run.cut == 1 and onward >= 0 and ports[onward].rate <= port.rate:
             kind = HEAD
-            head = np.int64(min(wire, HEADER_BYTES)) * PS_BYTE
+            head = min(np.int64(wire), np.int64(HEADER_BYTES)) * PS_BYTE
             arrival = now + (head + port.rate - 1) // port.rate + hop.fixed
         key = (ARRIVE << CLASS_SHIFT) | (link << 4) | kind
         push(runs, ev, wheel, far, arrival, key, number)
