@@ -1,87 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled sums over the transfers of a bound schedule: frames, paths, longest chain."""
+"""Sums over the transfers of a bound schedule: frames, least times, the longest chain."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from railweave.fabric.jit import jit
 
-__all__ = ["durations", "longest_chain", "paths_of_pairs", "wire_bytes"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["durations", "longest_chain", "wire_bytes"]
 
 
-@jit
-def wire_bytes(path: Any, size: Any, framing: Any, wire: Any, frame: Any) -> None:
-    """Fill ``wire`` with the bytes of each transfer on its path's network links.
+def wire_bytes(
+    path: NDArray[np.int32],
+    size: NDArray[np.int64],
+    framing: NDArray[np.int8],
+    frame: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the bytes of each transfer on its path's network links, int64.
 
     ``frame`` has a row per framing: padding unit, payload of a packet, overhead of a packet,
     further overhead of the first. A transfer that crosses no link (path -1) has 0.
     """
-    last_size = np.int64(-1)
-    last_row = np.int64(-1)
-    last_wire = np.int64(0)
-    for i in range(len(path)):
-        if path[i] < 0:
-            wire[i] = 0
+    wire = np.zeros(len(path), np.int64)
+    kind = np.append(framing, -1)[path]  # [-1]: no path
+    for row, (pad, mtu, overhead, first) in enumerate(frame.tolist()):
+        own: Any = kind == row
+        if own.all():
+            own = slice(None)
+        elif not own.any():
             continue
-        row = np.int64(framing[path[i]])
-        if size[i] != last_size or row != last_row:  # most are as the one before: spare divisions
-            last_size = size[i]
-            last_row = row
-            pad = frame[row, 0]
-            mtu = frame[row, 1]
-            packets = (last_size + mtu - 1) // mtu if last_size > 0 else 1
-            padded = (last_size + pad - 1) // pad * pad
-            last_wire = padded + packets * frame[row, 2] + frame[row, 3]
-        wire[i] = last_wire
+        payload = size[own]
+        packets = np.maximum(-(-payload // mtu), 1)
+        padded = payload if pad == 1 else -(-payload // pad) * pad
+        wire[own] = padded + packets * overhead + first
+    return wire
 
 
-@jit
-def paths_of_pairs(
-    kind: Any, src: Any, dst: Any, qp: Any, ranks: Any, qps: Any, table: Any, path: Any
-) -> None:
-    """Look the path of each transfer up by its pair of ranks and queue pair.
-
-    ``table`` has an entry per ``(src * ranks + dst) * qps + qp``. Where ``path`` is empty, the
-    entries of the pairs in use are set to 0 instead. ``qp`` may be empty: all 0.
-    """
-    for i in range(len(kind)):
-        code = np.int64(-1)
-        if kind[i] == 0 and src[i] != dst[i]:
-            code = (np.int64(src[i]) * ranks + dst[i]) * qps
-            if len(qp):
-                code += qp[i]
-        if len(path):
-            path[i] = table[code] if code >= 0 else -1
-        elif code >= 0:
-            table[code] = 0
-
-
-@jit
-def durations(path: Any, wire: Any, size: Any, cost: Any, out: Any) -> None:
-    """Fill ``out`` with the least time of each transfer alone on its path, 0 without a path.
+def durations(
+    path: NDArray[np.int32],
+    wire: NDArray[np.int64],
+    size: NDArray[np.int64],
+    cost: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """Return the least time of each transfer alone on its path, int64 ps, 0 without a path.
 
     ``cost`` is float64 (paths, 5): latency ps, ps per byte of the first packet, largest first
     packet, ps per wire byte of the narrowest network link, ps per payload byte of the narrowest
     link inside a host. A transfer lasts its latency and its serialisation.
     """
-    for i in range(len(path)):
-        p = path[i]
-        out[i] = 0
-        if p >= 0:
-            first = np.float64(wire[i])
-            if first > cost[p, 2]:
-                first = cost[p, 2]
-            stored = np.rint(first * cost[p, 1])
-            serial = wire[i] * cost[p, 3]
-            if serial < size[i] * cost[p, 4]:
-                serial = size[i] * cost[p, 4]
-            near = np.rint(serial)
-            if abs(serial - near) >= 1e-3:
-                near = np.floor(serial)
-            out[i] = np.int64(cost[p, 0] + stored + near)
+    out = np.zeros(len(path), np.int64)
+    own = np.flatnonzero(path >= 0)
+    latency, per_byte, largest, wire_ps, payload_ps = cost[path[own]].T
+    stored = np.rint(np.minimum(wire[own], largest) * per_byte)
+    serial = np.maximum(wire[own] * wire_ps, size[own] * payload_ps)
+    near = np.rint(serial)
+    whole = np.where(np.abs(serial - near) >= 1e-3, np.floor(serial), near)
+    out[own] = (latency + stored + whole).astype(np.int64)
+    return out
 
 
 @jit

@@ -16,22 +16,7 @@ from railweave.fabric._fluid_events import give_event, start_timer
 from railweave.fabric._fluid_layout import NO_EVENT, NO_NODE
 from railweave.fabric.jit import jit
 
-__all__ = ["complete_node", "message_bytes", "next_in_lane", "start_node", "tail_ps", "write_nodes"]
-
-
-@jit
-def write_nodes(
-    nodes: Any, base: Any, path: Any, wire: Any, succ_ptr: Any, edge: Any, group: Any
-) -> Any:
-    """Write a schedule's nodes from row ``base`` on; its successors lie from ``edge`` on."""
-    for i in range(len(path)):
-        node = nodes[base + i]
-        node.path = path[i]
-        node.wire = wire[i]
-        node.group = group
-        node.succ = edge + succ_ptr[i]
-        node.n_succ = succ_ptr[i + 1] - succ_ptr[i]
-        node.loop = -1
+__all__ = ["complete_node", "message_bytes", "next_in_lane", "start_node", "tail_ps"]
 
 
 @jit(inline=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric._accounting import durations, longest_chain, paths_of_pairs
+from railweave.fabric._accounting import durations, longest_chain
 from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.fluid_graph import FluidGraph
 from railweave.fabric.loops import expand
@@ -204,6 +204,8 @@ class BoundSchedule:
     def chain_ps(self) -> int:
         """Time of the longest chain of nodes of one run, alone on an empty fabric."""
         plan, n = self.schedule, self.n_nodes
+        if not len(plan.succ):
+            return int((plan.delay_ps + self.least_ps).max(initial=0))
         return int(
             longest_chain(
                 self.least_ps, plan.delay_ps, plan.n_deps.copy(), self.runs.copy(),
@@ -215,10 +217,7 @@ class BoundSchedule:
     @property
     def least_ps(self) -> NDArray[np.int64]:
         """Time of each node alone on an empty fabric, int64 (nodes,)."""
-        least = np.empty(self.n_nodes, np.int64)
-        size = self.schedule.size_bytes
-        durations(self.path, self.wire_bytes, size, self.table.cost, least)
-        return least
+        return durations(self.path, self.wire_bytes, self.schedule.size_bytes, self.table.cost)
 
     @cached_property
     def bound_ps(self) -> int:
@@ -407,16 +406,14 @@ class Binder:
         if schedule.channel is not None:  # each has its own queue pairs
             qp = schedule.channel * np.int32(qps) + (qp if len(qp) else np.int32(0))
             qps *= int(schedule.channel.max(initial=0)) + 1
-        path = np.empty(len(schedule), np.int32)
-        ends = (schedule.kind, schedule.src, schedule.dst, qp)
+        code = _codes(schedule, qp, qps)
         if n * n * qps <= _TABLE:
-            table = np.full(n * n * qps, -1, np.int32)
-            paths_of_pairs(*ends, n, qps, table, _NONE)
+            table = np.full(n * n * qps + 1, -1, np.int32)
+            table[code] = 0
+            table[-1] = -1  # of those without a pair
             codes = np.flatnonzero(table == 0)
             table[codes] = self._routed(codes, n, qps, ranks)
-            paths_of_pairs(*ends, n, qps, table, path)
-            return path
-        code = _codes(schedule, qp, qps)
+            return table[code]
         codes, inverse = np.unique(code, return_inverse=True)
         numbers = np.full(len(codes), -1, np.int32)
         numbers[codes >= 0] = self._routed(codes[codes >= 0], n, qps, ranks)
@@ -449,7 +446,7 @@ class Binder:
 
 
 def _codes(schedule: Schedule, qp: NDArray[np.int32], qps: int) -> NDArray[np.int64]:
-    """Code of each transfer's pair and queue pair as in `paths_of_pairs`; -1 where none."""
+    """Code of each transfer's pair and queue pair ``(src * ranks + dst) * qps + qp``; -1 where none."""
     code = schedule.src.astype(np.int64) * schedule.n_ranks + schedule.dst
     code = code * qps + (qp if len(qp) else 0)
     moving = (schedule.kind == NodeKind.TRANSFER) & (schedule.src != schedule.dst)

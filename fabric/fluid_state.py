@@ -10,7 +10,7 @@ import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
 from railweave.fabric._fluid_events import drop_finish, start_nodes
-from railweave.fabric._fluid_graph import message_bytes, write_nodes
+from railweave.fabric._fluid_graph import message_bytes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
@@ -227,7 +227,10 @@ class FluidState:
         """Write a schedule's nodes into a block; return its group and first node."""
         group, block = self._new_block(graph)
         base, edge, n = block.node, block.edge, len(graph)
-        write_nodes(self.nodes, base, graph.path, graph.wire_bytes, graph.succ_ptr, edge, group)
+        nodes = self.nodes[base : base + n]
+        nodes.path, nodes.wire, nodes.group, nodes.loop = graph.path, graph.wire_bytes, group, -1
+        nodes.succ = edge + graph.succ_ptr[:-1]
+        nodes.n_succ = np.diff(graph.succ_ptr)
         if len(graph.looped):
             loops = np.arange(block.loop, block.loop + len(graph.looped))
             self.nodes.loop[base + graph.looped] = loops

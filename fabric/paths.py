@@ -182,9 +182,7 @@ class PathTable:
 
     def wire_bytes(self, path: NDArray[np.int32], payload: NDArray[np.int64]) -> NDArray[np.int64]:
         """Bytes of each message on its path's network links, int64 (payload where it has none)."""
-        wire = np.empty(len(path), np.int64)
-        wire_bytes(path, payload, self.framing, wire, self._frame)
-        return wire
+        return wire_bytes(path, payload, self.framing[: self._n], self._frame)
 
     def intern(self, found: PathSet) -> NDArray[np.int32]:
         """Add paths and return their numbers, int32 (paths,); an empty path gets -1."""
