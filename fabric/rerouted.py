@@ -101,9 +101,10 @@ def started_parts(
 ) -> NDArray[np.float64]:
     """Return by node how much of runs that have not completed is off its links, float64.
 
-    ``arriving`` is what `arriving_runs` returned.
+    ``arriving`` is what `arriving_runs` returned; of nodes that came since, it knows nothing.
     """
-    part = arriving.astype(np.float64)
+    part = np.zeros(len(state.nodes))
+    part[: len(arriving)] = arriving
     flows = state.slots[np.sort(state.ends.slot[: state.run.active])]
     left = flows.remaining - flows.rate * (now_ps - flows.updated) / 8e12
     size = np.maximum(message_sizes(state, flows.node), 1)
@@ -113,7 +114,7 @@ def started_parts(
 
 def message_sizes(state: FluidState, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Wire bytes of the messages that nodes send now or next, int64."""
-    size = state.nodes.wire[nodes].astype(np.int64)
+    size: NDArray[np.int64] = state.nodes.wire[nodes].astype(np.int64)
     again = np.flatnonzero(state.nodes.loop[nodes] >= 0)
     loops = state.loops[state.nodes.loop[nodes[again]]]
     size[again] += np.where(loops.part < loops.longer, loops.longer_by, 0)

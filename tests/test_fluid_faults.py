@@ -521,6 +521,30 @@ def test_a_repeated_collective_fails_in_its_second_run() -> None:
     assert seen[0][1][:16] == [12 * carried for carried in once[1][:16]]
 
 
+def test_a_flow_that_comes_wakes_a_remembered_collective() -> None:
+    kept = other(SPINE)
+    ranks = next(
+        [a, b]
+        for a in range(1, 4)
+        for b in range(5, 8)
+        if uplink(a, b)[1] == uplink(b, a)[1] == kept
+    )
+    schedule = plan("all_reduce", ranks=2, size_bytes=400_000_000, algorithm="ring")
+    seen = []
+    for memo in (True, False):
+        run = Run([Fault(at_ps=8 * MS, node=SPINE)], memo=memo)
+        run.engine.execute(schedule, ranks, tag="c")
+        run.send(0, 4, GB)
+        remembered: list[bool] = []
+        for when in (17, 19):
+            run.at(when * MS, lambda run=run, to=remembered: to.append(bool(run.engine._ends)))
+        assert run.ends()["0>4"] > 90 * MS + TAIL
+        assert remembered == [memo, False]
+        (record,) = run.engine.collectives()
+        seen.append((run.ends(), record, run.engine.counters().wire_bytes.tolist()))
+    assert seen[0] == seen[1]
+
+
 def test_work_that_ended_is_forgotten_and_new_work_takes_the_new_routes() -> None:
     schedule, _ = ring(8_000_000)
     run = Run([Fault(at_ps=20 * MS, node="spine0")], detect=0)
