@@ -446,7 +446,7 @@ class Binder:
 
 
 def _codes(schedule: Schedule, qp: NDArray[np.int32], qps: int) -> NDArray[np.int64]:
-    """Code of each transfer's pair and queue pair ``(src * ranks + dst) * qps + qp``; -1 where none."""
+    """Code of each transfer: ``(src * ranks + dst) * qps + qp``; -1 where there is no pair."""
     code = schedule.src.astype(np.int64) * schedule.n_ranks + schedule.dst
     code = code * qps + (qp if len(qp) else 0)
     moving = (schedule.kind == NodeKind.TRANSFER) & (schedule.src != schedule.dst)
