@@ -110,17 +110,13 @@ def longest_chain(
         if end > longest:
             longest = end
         left[node] -= 1
-        if early[node] > 0:  # released before its first run: runs as soon as that one
-            early[node] -= 1
-            queue[(head + waiting) % room] = node
-            begins[(head + waiting) % room] = begin
-            waiting += 1
         for e in range(succ_ptr[node], succ_ptr[node + 1]):
             again = succ[e] < 0
             if again != (left[node] > 0):
                 continue
             after = ~succ[e] if again else succ[e]
             starts = end
+            runs = 1
             if again:
                 if waits[after] > 0:
                     early[after] += 1
@@ -132,7 +128,9 @@ def longest_chain(
                 if waits[after] > 0:
                     continue
                 starts = ready[after]
-            queue[(head + waiting) % room] = after
-            begins[(head + waiting) % room] = starts
-            waiting += 1
+                runs += early[after]  # released before the first run: no sooner than that one
+            for _ in range(runs):  # those of a node stay in their order
+                queue[(head + waiting) % room] = after
+                begins[(head + waiting) % room] = starts
+                waiting += 1
     return longest

@@ -23,30 +23,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import CodeType
 
-__all__ = ["native_function"]
+__all__ = ["kept_function", "native_function"]
 
 _FORMAT = 1
 
 
 def native_function(kernel: Kernel, arguments: Sequence[Any]) -> NativeFunction:
     """Return a kernel's machine code for some arguments, from the disk or compiled now."""
-    function = kernel.function
-    module = function.__module__.rpartition(".")[2]
-    name = f"{module}.{function.__name__}-{_digest(kernel, arguments)}.o"
-    for folder in _folders(kernel):
-        code = _read(folder / name)
-        if code is not None:
-            return NativeFunction(code, arguments)
+    kept = kept_function(kernel, arguments)
+    if kept is not None:
+        return kept
     from railweave.fabric._compile import compile_kernel
 
     code = compile_kernel(kernel, arguments)
     for folder in _folders(kernel):
-        if _write(folder / name, code):
+        if _write(folder / _name(kernel, arguments), code):
             break
     return NativeFunction(code, arguments)
 
 
+def kept_function(kernel: Kernel, arguments: Sequence[Any]) -> NativeFunction | None:
+    """Return a kernel's machine code for some arguments from the disk, None if it is not there."""
+    name = _name(kernel, arguments)
+    for folder in _folders(kernel):
+        code = _read(folder / name)
+        if code is not None:
+            return NativeFunction(code, arguments)
+    return None
+
+
 # ------------------------------------------------------------------ where
+def _name(kernel: Kernel, arguments: Sequence[Any]) -> str:
+    function = kernel.function
+    module = function.__module__.rpartition(".")[2]
+    return f"{module}.{function.__name__}-{_digest(kernel, arguments)}.o"
+
+
 def _folders(kernel: Kernel) -> Iterator[Path]:
     """Yield the folders that may hold the code, in numba's order."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")

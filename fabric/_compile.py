@@ -40,7 +40,7 @@ def _type_of(argument: Any) -> Any:
 
 @contextmanager
 def _lean() -> Iterator[None]:
-    """Compile in less time: collect no garbage, make no vector loops, of which kernels have none."""
+    """Compile in less time: collect no garbage, make no vector loops, which kernels do not need."""
     collecting, vectors = gc.isenabled(), config.LOOP_VECTORIZE
     gc.disable()  # compiling makes millions of objects, few of which are garbage
     config.LOOP_VECTORIZE = 0

@@ -13,6 +13,7 @@ from railweave.fabric import _walk
 from railweave.fabric._tables import nvlink_domains
 from railweave.fabric.errors import InputError, UnreachableError
 from railweave.fabric.graph import DeviceKind, LinkModel
+from railweave.fabric.jit import call_for_work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,8 +108,17 @@ class Inside:
             length = np.empty(len(src), _Int)
             links = np.full((len(src), width), -1, _Int)
             found = np.zeros((_walk.ROOM, self.fabric.n_devices), _Int)
-            _walk.inside(
-                src, dst, *wires, self.fabric.link_dst, self.tables.forwards, found, length, links
+            call_for_work(
+                32 * len(src),
+                _walk.inside,
+                src,
+                dst,
+                *wires,
+                self.fabric.link_dst,
+                self.tables.forwards,
+                found,
+                length,
+                links,
             )
             longest = int(length.max(initial=0))
             if longest <= width:

@@ -12,6 +12,7 @@ import numpy as np
 from railweave.fabric._accounting import durations, longest_chain
 from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.fluid_graph import FluidGraph
+from railweave.fabric.jit import call_for_work
 from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
 from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
@@ -207,7 +208,8 @@ class BoundSchedule:
         if not len(plan.succ):
             return int((plan.delay_ps + self.least_ps).max(initial=0))
         return int(
-            longest_chain(
+            call_for_work(
+                4 * self.n_runs, longest_chain,
                 self.least_ps, plan.delay_ps, plan.n_deps.copy(), self.runs.copy(),
                 np.zeros(n, np.int32), plan.succ_ptr, self.graph.succ, np.zeros(n, np.int64),
                 np.empty(2 * n, np.int32), np.empty(2 * n, np.int64),

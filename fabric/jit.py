@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import os
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from railweave.fabric._machine_code import NativeFunction
 
-__all__ = ["Kernel", "jit"]
+__all__ = ["Kernel", "call_for_work", "jit"]
 
+_FEW: Final = 200_000  # steps, some tenths of a second in Python
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
@@ -35,15 +36,37 @@ class Kernel:
         self.function = function
         self.inline = inline
         self._native: NativeFunction | None = None
+        self._interpreted: int | None = None  # steps done as a Python function; None: not asked
+
+    interpreting: ClassVar[int] = 0  # how many kernels run as Python functions now
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the machine code, which is loaded or compiled first where that is needed."""
+        if Kernel.interpreting:
+            return self.function(*arguments)
         native = self._native
         if native is None:
             from railweave.fabric._code_cache import native_function
 
             native = self._native = native_function(self, arguments)
         return native(arguments)
+
+    def call_for_work(self, work: int, *arguments: Any) -> Any:
+        """Run about ``work`` steps, as a Python function where compiling does not pay."""
+        if self._native is None and not Kernel.interpreting:
+            if self._interpreted is None:
+                from railweave.fabric._code_cache import kept_function
+
+                self._native = kept_function(self, arguments)
+                self._interpreted = 0
+            self._interpreted += work
+            if self._native is None and self._interpreted <= _FEW:
+                Kernel.interpreting += 1
+                try:
+                    return self.function(*arguments)
+                finally:
+                    Kernel.interpreting -= 1
+        return self(*arguments)
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -69,6 +92,18 @@ class Kernel:
 
         typeof: Any = numba.typeof
         return typeof(self.dispatcher)
+
+
+def call_for_work(work: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a kernel that has ``work`` elementary steps to do, about.
+
+    Compiling takes as long as a few hundred thousand steps in Python. Until a process has asked
+    for that many, a kernel whose machine code is not kept runs as the Python function that it is,
+    with the same results.
+    """
+    if isinstance(kernel, Kernel):
+        return kernel.call_for_work(work, *arguments)
+    return kernel(*arguments)
 
 
 @overload

@@ -36,6 +36,7 @@ from railweave.fabric._tables import draw_tables
 from railweave.fabric.errors import InputError, UnreachableError, nearest_name
 from railweave.fabric.graph import DeviceKind
 from railweave.fabric.hashing import hash_states, source_ports
+from railweave.fabric.jit import call_for_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,16 @@ class Routing:
         into = twins.into if merged else tables.into
         rows = np.full((len(missing), 2, len(into[0]) - 1), -1, np.int16)
         queue = np.empty(2 * len(tables.tier), _Int)
-        _walk.distances(target_ptr, twins.one[targets] if merged else targets, *into, queue, rows)
+        work = 4 * rows.size + 2 * len(rows) * into[1].shape[1]
+        call_for_work(
+            work,
+            _walk.distances,
+            target_ptr,
+            twins.one[targets] if merged else targets,
+            *into,
+            queue,
+            rows,
+        )
         if merged:
             rows = np.take(rows, twins.one, axis=2)
         self._row_of_set[missing] = np.arange(len(missing), dtype=_Int) + len(self._near)
@@ -243,7 +253,8 @@ class Routing:
         digits = np.empty(max(int(tables.tier.max(initial=0)), 0) + 2, np.int64)
         by = _walk.BY_DESTINATION if self.policy == "rail" else _walk.BY_HASH
         with np.errstate(over="ignore"):  # hashes wrap; only uncompiled runs would say so
-            _walk.walk(
+            call_for_work(
+                len(links) * tables.widest, _walk.walk,
                 by, trip.source, trip.target, trip.first, trip.last, between,
                 source_ports(pair, connection), row_of_nic, self._near, *tables.ways,
                 self._hash_states, tables.position, tables.tier,
@@ -338,7 +349,8 @@ class Routing:
                 for end in (src, dst)
             ]
             length, path = np.empty(1, _Int), np.empty((1, 1), _Int)
-            _walk.inside(
+            call_for_work(
+                fabric.n_links, _walk.inside,
                 np.array(ends[:1], _Int), np.array(ends[1:], _Int), ptr, links, fabric.link_dst,
                 fabric.kind == DeviceKind.SWITCH,
                 np.zeros((_walk.ROOM, fabric.n_devices), _Int), length, path,

@@ -143,3 +143,19 @@ def test_a_large_ring_is_a_row_per_rank():
     ring = plan("all_reduce", ranks=4096, size_bytes=2**30, algorithm="ring")
     assert len(ring) == 4096
     assert ring.n_runs == 2 * 4095 * 4096
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=8), st.integers(1, 100_000))
+def test_bounds_hold_on_unequal_hosts(shares, size_bytes):
+    """Runs that are released before their first one must keep their order."""
+    hosts = [host for host, share in enumerate(shares) for _ in range(share)]
+    looped = plan(
+        "all_reduce", ranks=len(hosts), size_bytes=size_bytes, algorithm="hierarchical",
+        hosts=hosts,
+    )  # fmt: skip
+    stage = bed("h100-rail-8", 4)
+    gpus = [int(gpu) for gpu in stage[0].gpus[: len(hosts)]]
+    engine: Any = railweave.make_engine("fluid", railweave.FabricEnvironment(), *stage)
+    tight = engine.bound_ps(expand(looped), gpus)
+    assert engine.bound_ps(looped, gpus) <= tight <= outcome(looped, gpus, stage)[0].end_ps

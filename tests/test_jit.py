@@ -142,6 +142,50 @@ def test_kernel_keeps_to_its_first_types():
         first(np.array([7]), 1)
 
 
+WORKS = """
+import sys
+
+import numpy as np
+
+from railweave.fabric.jit import call_for_work, jit
+
+@jit
+def one_more(value):
+    return value + 1
+
+@jit
+def count(values):
+    for i in range(len(values)):
+        values[i] = one_more(values[i])
+    return values[0]
+
+values = np.zeros(3, np.int64)
+for work in {works}:
+    print(call_for_work(work, count, values), "numba" in sys.modules)
+"""
+
+
+def test_little_work_is_not_compiled_for(tmp_path):
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    script = tmp_path / "kernel.py"
+    script.write_text(WORKS.format(works=[10, 20]))
+    assert run(script, **cache) == "1 False\n2 False\n"
+    assert kept(tmp_path) == []
+    script.write_text(WORKS.format(works=[10, 10**9, 10]))
+    assert run(script, **cache) == "1 False\n2 True\n3 True\n"
+    script.write_text(WORKS.format(works=[10]))
+    assert run(script, **cache) == "1 False\n"  # from the machine code kept
+
+
+def test_much_little_work_is_compiled_for(tmp_path):
+    script = tmp_path / "kernel.py"
+    script.write_text(WORKS.format(works=[10**5] * 4))
+    said = run(script, NUMBA_CACHE_DIR=str(tmp_path / "cache")).split()
+    assert said[::2] == ["1", "2", "3", "4"]
+    assert said[1] == "False"
+    assert said[-1] == "True"
+
+
 def test_kernel_that_makes_an_array_is_refused():
     @jit
     def makes(count):
