@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numba
 import numpy as np
-from numba.core import config, types
+from numba.core import types
 from numba.np import numpy_support
 
 from railweave.fabric._machine_code import Code
@@ -41,6 +41,7 @@ def _type_of(argument: Any) -> Any:
 @contextmanager
 def _lean() -> Iterator[None]:
     """Compile in less time: collect no garbage, make no vector loops, which kernels do not need."""
+    config: Any = numba.config
     collecting, vectors = gc.isenabled(), config.LOOP_VECTORIZE
     gc.disable()  # compiling makes millions of objects, few of which are garbage
     config.LOOP_VECTORIZE = 0

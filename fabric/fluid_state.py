@@ -299,7 +299,7 @@ class FluidState:
             some = some[some >= 0]
             at = expand_spans(routes.hops[some], routes.hops_end[some])
             crossing += np.bincount(self.paths.hops.link[at], minlength=len(crossing))
-        links = self.links[: self.n_links]
+        links: Any = self.links[: self.n_links]
         wider = np.flatnonzero((links.members == 0) & (crossing[: self.n_links] > links.room))
         room = crossing[wider]
         used = int(self.run.pool_used)

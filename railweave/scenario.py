@@ -191,7 +191,7 @@ class Scenario:
         """Settings of the packet engine, merged likewise."""
         settings = packet_settings(self.topology.network, self.model.network, seed=self.model.seed)
         routing = self.model.routing
-        spread = {
+        spread: Any = {
             "spray": routing.spray or "random",
             "adaptive": "adaptive" if routing.adaptive != "two-choices" else "two-choices",
             "flowlet": "flowlet",
@@ -200,7 +200,7 @@ class Scenario:
             "adaptive_quantum_bytes": routing.adaptive_quantum,
             "flowlet_gap_ps": routing.flowlet_gap,
         }
-        known = {name: value for name, value in given.items() if value is not None}
+        known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return replace(settings, spread=spread, **known)
 
     @property
