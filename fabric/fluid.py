@@ -58,8 +58,9 @@ class FluidEngine(JobEngine):
         Remember what a schedule takes while no other flow uses its links. Exact: results are
         the same to the picosecond with and without.
     tolerance
-        Relative error that rates and times of flows may have for the sake of speed, 0: none.
-        Links never carry more than they can.
+        How far, relative to itself, a rate may be from the fair one, and the end of a flow be moved
+        to that of another, for the sake of speed; 0: not at all. Errors add up: docs/scale.md has
+        some. Links never carry more than they can.
     """
 
     name = "fluid"
@@ -299,8 +300,8 @@ class FluidEngine(JobEngine):
         lines = lossless_cautions(self.table, contended)
         if self.tolerance:
             lines.append(
-                f"rates and times of flows may be off by {self.tolerance:.3g} of themselves, as "
-                "the tolerance allows"
+                f"with a tolerance of {self.tolerance:.3g} the times of flows are off by less than "
+                "that on average, single ones by several times as much"
             )
         return lines
 

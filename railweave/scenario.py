@@ -100,8 +100,8 @@ class FluidModel(FileModel):
         0.0,
         ge=0.0,
         le=MOST_TOLERANCE,
-        description="Relative error that rates and times of flows may have for the sake of speed; "
-        "0: exact",
+        description="How far a rate may be from the fair one, relative to itself, for the sake of "
+        "speed; times are off by less on average, single ones by several times as much; 0: exact",
         examples=[0.01],
     )
 
