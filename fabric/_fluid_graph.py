@@ -119,4 +119,4 @@ def next_in_lane(run: Any, events: Any, lanes: Any, order: Any, path: Any) -> No
     lane.reserved = events[lane.head].code
     order[run.arrivals] = lane.reserved
     run.arrivals += 1
-    lane.head = give_event(run, events, lane.head)
+    lane.head = give_event(run, events, np.int64(lane.head))

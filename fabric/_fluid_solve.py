@@ -297,7 +297,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
     """Give a flow that shares no link its rate; return whether it is such a flow."""
     flow = slots[slot]
     rate = flow.cap
-    bottleneck = AT_CAP
+    bottleneck = np.int64(AT_CAP)
     for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
         link = links[hops[h].link]
         if link.members != 1 or (link.ack_share > 0.0 and links[hops[h].link ^ 1].members > 0):
@@ -306,7 +306,7 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
         most = link.capacity / hops[h].share
         if most < rate:
             rate = most
-            bottleneck = hops[h].link
+            bottleneck = np.int64(hops[h].link)
     flow.rate = rate
     flow.level = rate / flow.weight
     held_by(slots, links, slot, bottleneck)

@@ -49,10 +49,12 @@ def _incast(table: PathTable, full: NDArray[np.bool_]) -> list[str]:
     if not len(into):
         return []
     name = fabric.link_name(int(into[0]))
-    links = f"{len(into)} lossless links ({name} first)" if len(into) > 1 else f"link {name}"
+    links, them = f"link {name}", "it"
+    if len(into) > 1:
+        links, them = f"{len(into)} lossless links ({name} first)", "them"
     return [
-        f"several flows met at {links} and filled it: a lossless network pauses whoever sends "
-        "there, and slows others behind them; a fluid run shows neither"
+        f"several flows met at {links} and filled {them}: a lossless network pauses whoever "
+        "sends there, and slows others behind them; a fluid run shows neither"
     ]
 
 

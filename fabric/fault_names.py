@@ -38,6 +38,15 @@ def links_of(fabric: Fabric, *, link: str | None = None, node: str | None = None
             f"'{link}' is not the name of a link", expected="A:port-B:port, or A:port>B:port"
         )
     ends = [tuple(match[side].rsplit(":", 1)) for side in ("a", "b")]
+    for name, _ in ends:
+        if name in fabric.host_index and name not in fabric.device_index:
+            mine = np.isin(fabric.link_src, devices_of(fabric, name)) & fabric.link_network
+            cables = [fabric.link_name(int(k)).replace(">", "-") for k in np.flatnonzero(mine)]
+            raise InputError(
+                f"'{name}' is a host, and cables end at its NICs",
+                expected=cables[0] if len(cables) == 1 else "A:port-B:port of a cable",
+                nearest=nearest_name(link or "", cables),
+            )
     (a, a_port), (b, b_port) = ((fabric.device(name), int(port)) for name, port in ends)
     found = np.flatnonzero(
         (fabric.link_src == a)

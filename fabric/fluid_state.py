@@ -15,6 +15,7 @@ from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.binding import expand_spans
+from railweave.fabric.jit import call_for_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,7 +286,8 @@ class FluidState:
             self.add_events(int(self.run.events_need))
         if len(graph.roots) >= _MANY and not graph.has_delays:
             self._make_room(graph.path[graph.roots])
-        start_nodes(
+        call_for_work(
+            16 * len(graph.roots), start_nodes,
             self.run, self.events, self.delays, self.timers, self.opened, block.node, graph.roots,
             at_ps,
         )  # fmt: skip

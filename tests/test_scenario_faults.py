@@ -234,3 +234,28 @@ def test_an_all_to_all_gets_over_a_lost_spine() -> None:
         k: v["wire_bytes"] for k, v in before.items()
     }
     assert railweave.run_scenario(source).to_dict() == hit.to_dict()
+
+
+def test_a_host_in_the_name_of_a_cable():
+    with pytest.raises(InputError, match=r"'h0' is a host, and cables end at its NICs") as caught:
+        railweave.run_scenario(
+            railweave.load_scenario(
+                {
+                    "schema": 1,
+                    "topology": {
+                        "kind": "custom",
+                        "nodes": {"h0": "host", "h1": "host", "s0": "switch"},
+                        "links": [
+                            {"ends": [host, "s0"], "rate": "100Gbps", "delay": "500ns"}
+                            for host in ("h0", "h1")
+                        ],
+                    },
+                    "faults": [{"at": "1ms", "link": "h0:0-s0:0", "do": "down"}],
+                    "workload": {
+                        "kind": "flows",
+                        "flows": [{"src": "h0", "dst": "h1", "size": "1MiB"}],
+                    },
+                }
+            )
+        )
+    assert caught.value.nearest == "h0/nic0:0-s0:0"

@@ -57,7 +57,7 @@ def perf(
         int | None,
         typer.Option("-r", "--root", min=0, help="Root of a broadcast, reduce, gather, scatter."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="analytic or fluid.")] = "fluid",
+    engine: Annotated[str, typer.Option(help="analytic, fluid or packet.")] = "fluid",
     routing: Annotated[str, typer.Option(help="ecmp, ecmp-polarised, rail or spray.")] = "ecmp",
     qps: Annotated[int, typer.Option(min=1, max=4096, help="Queue pairs per connection.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the routing hash.")] = 1,

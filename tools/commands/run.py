@@ -36,7 +36,9 @@ def run(
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="Instead of the scenario's: analytic or fluid.", show_default=False),
+        typer.Option(
+            help="Instead of the scenario's: analytic, fluid or packet.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the object of result.json instead of a summary.")
