@@ -40,8 +40,8 @@ def links_of(fabric: Fabric, *, link: str | None = None, node: str | None = None
     ends = [tuple(match[side].rsplit(":", 1)) for side in ("a", "b")]
     for name, _ in ends:
         if name in fabric.host_index and name not in fabric.device_index:
-            mine = np.isin(fabric.link_src, devices_of(fabric, name)) & fabric.link_network
-            cables = [fabric.link_name(int(k)).replace(">", "-") for k in np.flatnonzero(mine)]
+            own = np.isin(fabric.link_src, devices_of(fabric, name)) & fabric.link_network
+            cables = [fabric.link_name(int(k)).replace(">", "-") for k in np.flatnonzero(own)]
             raise InputError(
                 f"'{name}' is a host, and cables end at its NICs",
                 expected=cables[0] if len(cables) == 1 else "A:port-B:port of a cable",
