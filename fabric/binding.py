@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,9 @@ from railweave.fabric.fluid_graph import FluidGraph
 from railweave.fabric.jit import call_for_work
 from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
-from railweave.fabric.schedule import NodeKind, Schedule, dependency_csr
+from railweave.fabric.queue_pairs import split_over_qps
+from railweave.fabric.schedule import NodeKind, Schedule
+from railweave.fabric.usage import Usage, expand_spans, link_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,27 +27,12 @@ if TYPE_CHECKING:
     from railweave.fabric.paths import PathTable
     from railweave.fabric.routing import Routing
 
-__all__ = ["Binder", "BoundSchedule", "Usage", "link_bytes", "split_over_qps"]
-
+__all__ = ["Binder", "BoundSchedule"]
 
 _REMEMBERED = 512  # rank lists whose paths are kept
-_BLOCK = 1 << 14  # paths that are worked on at a time
 _TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
 _NONE = np.empty(0, np.int32)
 _NONE_OF_MANY = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Usage:
-    """What one run of a bound schedule puts on each path.
-
-    ``path`` int32 (p,), unique; ``wire_bytes``, ``payload_bytes``, ``ack_bytes`` int64 (p,).
-    """
-
-    path: NDArray[np.int32]
-    wire_bytes: NDArray[np.int64]
-    payload_bytes: NDArray[np.int64]
-    ack_bytes: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,103 +233,6 @@ class BoundSchedule:
         rate = self.table.fabric.link_rate_bps
         busy = wire * 8e12 / rate
         return int(np.floor(busy.max() * (1 - 1e-15))) if len(busy) else 0
-
-
-def expand_spans(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the numbers ``start[0]..end[0] - 1``, then ``start[1]..end[1] - 1``, and so on.
-
-    Examples
-    --------
-    >>> expand_spans(np.array([4, 0]), np.array([6, 3])).tolist()
-    [4, 5, 0, 1, 2]
-    """
-    lengths = end - start
-    skipped = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(lengths.sum()) - np.repeat(skipped - start, lengths), np.int64)
-
-
-def link_bytes(table: PathTable, usage: Usage) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return data bytes and ACK bytes on each link, two int64 arrays of shape (links,).
-
-    Links inside a host carry payload, network links wire bytes; acknowledgements cross the other
-    direction of each network link. A path sprayed over several links puts its share on each.
-    """
-    fabric = table.fabric
-    carried, acked = np.zeros(fabric.n_links, np.int64), np.zeros(fabric.n_links)
-    for first in range(0, len(usage.path), _BLOCK):  # what is worked on stays in the cache
-        some = slice(first, first + _BLOCK)
-        path = usage.path[some].astype(np.int64)
-        start, end = table.ptr[path], table.ptr[path + 1]
-        owner, at = np.repeat(np.arange(len(start)), end - start), expand_spans(start, end)
-        link, share = table.link[at], table.share[at]
-        network = fabric.link_network[link]
-        size = np.where(network, usage.wire_bytes[some][owner], usage.payload_bytes[some][owner])
-        acks = (share * usage.ack_bytes[some][owner])[network]
-        carried += _sum_by_link(link, share, size, fabric.n_links)
-        acked += np.bincount(link[network] ^ 1, acks, fabric.n_links)
-    return carried, np.rint(acked).astype(np.int64)
-
-
-def _sum_by_link(
-    link: NDArray[np.int32], share: NDArray[np.float64], size: NDArray[np.int64], n_links: int
-) -> NDArray[np.int64]:
-    """Add ``share * size`` by link: whole bytes exactly, sprayed shares to the nearest byte."""
-    out = np.zeros(n_links, np.int64)
-    whole = share == 1.0
-    np.add.at(out, link[whole], size[whole])
-    sprayed = np.bincount(link[~whole], share[~whole] * size[~whole], n_links)
-    return out + np.rint(sprayed).astype(np.int64)
-
-
-def split_over_qps(schedule: Schedule, qps: int) -> tuple[Schedule, NDArray[np.int32]]:
-    """Split every transfer into ``qps`` equal parts that must all arrive; return QP numbers too.
-
-    Each transfer becomes its parts and a barrier that joins them; successors wait for the
-    barrier. The first ``size mod qps`` parts are one byte longer.
-    """
-    n = len(schedule)
-    moving = schedule.kind == NodeKind.TRANSFER
-    copies = np.where(moving, qps, 1)
-    start = np.concatenate(([0], np.cumsum(copies + moving)))
-    join = start[1:] - 1  # the barrier of a transfer, the node itself otherwise
-    total = int(start[-1])
-    owner = np.repeat(np.arange(n), copies + moving)
-    part = np.arange(total) - start[owner]
-    barrier = moving[owner] & (part == qps)
-    kind = np.where(barrier, NodeKind.BARRIER, schedule.kind[owner]).astype(np.int32)
-    size = schedule.size_bytes[owner]
-    size = np.where(
-        moving[owner] & ~barrier, size // qps + (part < size % qps), np.where(barrier, 0, size)
-    )
-    delay = np.where(barrier, 0, schedule.delay_ps[owner])
-    # Old edges: from a node's join to every part of each successor.
-    edges = len(schedule.succ)
-    before = np.repeat(np.arange(n), np.diff(schedule.succ_ptr))
-    fan = copies[schedule.succ]
-    edge = np.repeat(np.arange(edges), fan)
-    nth = np.arange(fan.sum()) - np.repeat(np.cumsum(fan) - fan, fan)
-    head = start[schedule.succ[edge]] + nth
-    parts = np.flatnonzero(moving[owner] & ~barrier)
-    n_deps, ptr, succ = dependency_csr(
-        total,
-        np.concatenate((join[before[edge]], parts)).astype(np.int32),
-        np.concatenate((head, join[owner[parts]])).astype(np.int32),
-    )
-    split = replace(
-        schedule,
-        kind=kind,
-        src=schedule.src[owner],
-        dst=np.where(barrier, schedule.src[owner], schedule.dst[owner]).astype(np.int32),
-        size_bytes=size.astype(np.int64),
-        delay_ps=delay.astype(np.int64),
-        n_deps=n_deps,
-        succ_ptr=ptr,
-        succ=succ,
-        chunk=None,
-        phase=None,
-        channel=None if schedule.channel is None else schedule.channel[owner],
-    )
-    return split, np.where(barrier, 0, part).astype(np.int32)
 
 
 class Binder:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import simpy
     from numpy.typing import NDArray
 
-    from railweave.fabric.binding import Usage
     from railweave.fabric.flow import Flow
+    from railweave.fabric.usage import Usage
 
 __all__ = ["FluidEngine"]
 

@@ -14,16 +14,17 @@ from railweave.fabric._fluid_graph import message_bytes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
-from railweave.fabric.binding import expand_spans
 from railweave.fabric.jit import call_for_work
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from railweave.fabric.binding import BoundSchedule, Usage
+    from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.fluid_graph import FluidGraph
+    from railweave.fabric.usage import Usage
 
 __all__ = ["FluidState", "SolvePaths", "grown"]
 

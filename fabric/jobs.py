@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric.binding import Binder, BoundSchedule, Usage, link_bytes
+from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import CollectiveRecord, Engine, LinkCounters
 from railweave.fabric.errors import InputError
 from railweave.fabric.flow import Flow, FlowRecord
@@ -19,6 +19,7 @@ from railweave.fabric.rerouted import least
 from railweave.fabric.routing import PathSet
 from railweave.fabric.schedule import Schedule, ScheduleBuilder
 from railweave.fabric.units import PS_PER_S
+from railweave.fabric.usage import Usage, link_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
-from railweave.fabric.binding import expand_spans
 from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.folding import fold
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from railweave.fabric.binding import BoundSchedule, Usage
+    from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.fluid_graph import FluidGraph
     from railweave.fabric.paths import PathTable
+    from railweave.fabric.usage import Usage
 
 __all__ = ["Isolated", "Span"]
 

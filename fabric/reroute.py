@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric.binding import Binder, expand_spans
+from railweave.fabric.binding import Binder
 from railweave.fabric.routing import Routing
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric._fluid_layout import FOREVER, NO_EVENT
-from railweave.fabric.binding import BoundSchedule, expand_spans
+from railweave.fabric.binding import BoundSchedule
 from railweave.fabric.paths import PathTable
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

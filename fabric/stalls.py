@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric.binding import expand_spans
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable

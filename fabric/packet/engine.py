@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric.binding import Binder, expand_spans
+from railweave.fabric.binding import Binder
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
 from railweave.fabric.jobs import Job, JobEngine
@@ -26,6 +26,7 @@ from railweave.fabric.packet.telemetry import (
     network_totals,
 )
 from railweave.fabric.units import PS_PER_S
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
