@@ -50,7 +50,7 @@ from railweave.fabric._fluid_layout import (
 from railweave.fabric._fluid_solve import acknowledge, held_by, solve, touch_link
 from railweave.fabric.jit import jit
 
-__all__ = ["advance", "leave_links"]
+__all__ = ["advance", "join_links", "lacks_room", "leave_links"]
 
 _INSTANTS = 65_536  # most instants and solved flows of one call, some tenths of a second
 _FLOWS = 1_000_000
@@ -85,6 +85,50 @@ def leave_links(
             acknowledge(run, lists, links, number)
     lists[FREE, run.free] = slot
     run.free += 1
+
+
+@jit(inline=True)
+def lacks_room(run: Any, links: Any, pool: Any, hops: Any, start: Any, n_hops: Any) -> Any:
+    """Tell whether the pool must grow before a flow can join the links of a path.
+
+    A link that comes again on the path may need its k-th place too.
+    """
+    most = run.pool_used
+    for k in range(n_hops):
+        link = links[hops[start + k].link]
+        if link.members + k >= link.room:
+            most += 2 * link.room if link.room > 1 else 4
+    return most > len(pool)
+
+
+@jit(inline=True)
+def join_links(
+    run: Any,
+    lists: Any,
+    place: Any,
+    links: Any,
+    pool: Any,
+    hops: Any,
+    slot: Any,
+    start: Any,
+    n_hops: Any,
+) -> None:
+    """Put a flow on the links of its path, the hops from ``start`` on."""
+    for k in range(n_hops):
+        crossed = np.int64(hops[start + k].link)
+        link = links[crossed]
+        if link.members == link.room:
+            room = 2 * link.room if link.room > 1 else 4
+            for m in range(link.members):
+                pool[run.pool_used + m] = pool[link.members_at + m]
+            link.members_at = run.pool_used
+            link.room = room
+            run.pool_used += room
+        pool[link.members_at + link.members] = slot << 16 | k
+        place[slot, k] = link.members
+        link.members += 1
+        if run.acks and link.members == 1:
+            acknowledge(run, lists, links, crossed)
 
 
 @jit(inline=True)
@@ -157,14 +201,7 @@ def _place(
     n_hops = paths[node.path].hops_end - start
     if run.free == 0 and run.slots_used >= len(slots):
         return NEED_SLOTS
-    # A link that comes again on the path may need its k-th place too: ask for room before
-    # anything is changed.
-    most = run.pool_used
-    for k in range(n_hops):
-        link = links[hops[start + k].link]
-        if link.members + k >= link.room:
-            most += 2 * link.room if link.room > 1 else 4
-    if most > len(pool):
+    if lacks_room(run, links, pool, hops, start, n_hops):
         return NEED_POOL
     if run.free > 0:
         run.free -= 1
@@ -172,21 +209,7 @@ def _place(
     else:
         slot = run.slots_used
         run.slots_used += 1
-    for k in range(n_hops):
-        crossed = np.int64(hops[start + k].link)
-        link = links[crossed]
-        if link.members == link.room:
-            room = 2 * link.room if link.room > 1 else 4
-            for m in range(link.members):
-                pool[run.pool_used + m] = pool[link.members_at + m]
-            link.members_at = run.pool_used
-            link.room = room
-            run.pool_used += room
-        pool[link.members_at + link.members] = slot << 16 | k
-        place[slot, k] = link.members
-        link.members += 1
-        if run.acks and link.members == 1:
-            acknowledge(run, lists, links, crossed)
+    join_links(run, lists, place, links, pool, hops, slot, start, n_hops)
     flow = slots[slot]
     flow.node = number
     flow.path = node.path

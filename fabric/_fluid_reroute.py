@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from railweave.fabric._fluid_events import sift
-from railweave.fabric._fluid_kernel import leave_links
+from railweave.fabric._fluid_kernel import join_links, lacks_room, leave_links
 from railweave.fabric._fluid_layout import FOREVER
-from railweave.fabric._fluid_solve import acknowledge, held_by, touch_link
+from railweave.fabric._fluid_solve import held_by, touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["move_flows"]
@@ -44,12 +44,7 @@ def move_flows(
         slot = moved[i]
         start = paths[target[i]].hops
         n_hops = paths[target[i]].hops_end - start
-        most = run.pool_used
-        for k in range(n_hops):  # as when a flow is placed
-            link = links[hops[start + k].link]
-            if link.members + k >= link.room:
-                most += 2 * link.room if link.room > 1 else 4
-        if most > len(pool):
+        if lacks_room(run, links, pool, hops, start, n_hops):
             return i
         flow = slots[slot]
         if flow.rate > 0.0:
@@ -64,22 +59,9 @@ def move_flows(
         flow.level = 0.0
         flow.finish = FOREVER
         held_by(slots, links, slot, hops[start].link)  # which is touched: it is solved for
+        join_links(run, lists, place, links, pool, hops, slot, start, n_hops)
         for k in range(n_hops):
-            crossed = hops[start + k].link
-            link = links[crossed]
-            if link.members == link.room:
-                room = 2 * link.room if link.room > 1 else 4
-                for m in range(link.members):
-                    pool[run.pool_used + m] = pool[link.members_at + m]
-                link.members_at = run.pool_used
-                link.room = room
-                run.pool_used += room
-            pool[link.members_at + link.members] = slot << 16 | k
-            place[slot, k] = link.members
-            link.members += 1
-            touch_link(run, lists, links, crossed)
-            if run.acks and link.members == 1:
-                acknowledge(run, lists, links, crossed)
+            touch_link(run, lists, links, hops[start + k].link)
         at = where[slot]
         ends[at].time = FOREVER
         sift(ends, where, run.active, at)
