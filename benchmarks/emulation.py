@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from railweave.tools.emulate.circuits import Circuit
     from railweave.tools.emulate.session import Emulation
 
-TRIES: Final = 2
+TRIES: Final = 3
+SCALE: Final = 4000
+"""100 Mbit/s for 400 Gbps: two CPUs carry the full load of 16 GPUs with room to spare."""
 QUIET: Final = 0.15
 LIMITS: Final = {  # of |error|: median, p90, p90 of Poisson flows, makespan
     "fair": (0.01, 0.03, 0.08, 0.02),
@@ -105,7 +107,7 @@ def traffic(mode: str) -> tuple[list[Line], dict[str, list[float]]]:
     ):
         for name, flows in listed.items():
             source = load_for_emulation(scenario(topology, flows))
-            emulation = valid(source, Options(mode=mode))  # type: ignore[arg-type]
+            emulation = valid(source, Options(mode=mode, scale=SCALE))  # type: ignore[arg-type]
             if emulation is None:
                 lines.append(Line((fabric, name, mode, "not valid: CPUs busy"), False))
                 continue

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["CONGESTION", "probe"]
 
 CONGESTION: Final = ("cubic", "reno")
-"""Congestion controls that fill a shaped cable evenly, best first; bbr does not."""
+"""Congestion controls that fill a shaped cable evenly; bbr does not."""
 
 _A, _B = "railweave-a", "railweave-b"
 _SHAPERS: Final = {

@@ -12,13 +12,12 @@ from railweave.fabric.errors import RailweaveError
 from railweave.fabric.units import PS_PER_S
 from railweave.tools.emulate.batches import setup_request
 from railweave.tools.emulate.circuits import Circuits
-from railweave.tools.emulate.features import CONGESTION
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
 from railweave.tools.emulate.sandbox import Sandbox, check_features
 from railweave.tools.emulate.shaping import Shaping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -30,9 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab", "OverTimeError"]
 
-_WINDOW_BYTES: Final = {"fair": 128 * 1024, "fifo": 64 * 1024}
+_WINDOW_BYTES: Final = {"fair": 128 * 1024, "fifo": 32 * 1024}
 """SO_RCVBUF: bounds the queue of a connection; twice this is reserved, half of it is window. In one
-queue for all a large window would take a larger share."""
+queue for all, shares are in proportion to windows: small ones are filled at once and stay equal."""
+_CONGESTION: Final[Mapping[str, Sequence[str]]] = {
+    "fair": ("cubic", "reno"),
+    "fifo": ("reno", "cubic"),  # cubic leaves slow start early (HyStart), some sooner than others
+}
+"""Congestion controls, best first."""
 _BUILDING_S: Final = 120.0
 
 
@@ -80,7 +84,7 @@ class Lab:
         try:
             features = self.sandbox.call("probe")
             check_features(features)
-            self.congestion = next(one for one in CONGESTION if not features[f"TCP {one}"])
+            self.congestion = next(one for one in _CONGESTION[mode] if not features[f"TCP {one}"])
             self.sandbox.call("build", **setup_request(plan, self.shaping))
             self._namespaces = sorted({one.namespace for one in plan.interfaces.values()})
             self.circuits = circuits or Circuits(self.sandbox, plan)
