@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from railweave.fabric.errors import RailweaveError
     from railweave.fabric.flow import FlowRecord
     from railweave.fabric.graph import Fabric
+    from railweave.timeline import Timeline
 
 __all__ = [
     "FlowStats",
@@ -250,6 +251,8 @@ class Result:
         Further columns of the tables, a value for each link or record.
     error
         Why the run did not complete, or None.
+    timeline
+        The load of links over time, or None where none was asked for.
     """
 
     name: str
@@ -271,6 +274,7 @@ class Result:
     link_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
     flow_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
     error: RailweaveError | None = None
+    timeline: Timeline | None = field(default=None, repr=False)
 
     @property
     def fabric(self) -> Fabric:

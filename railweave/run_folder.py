@@ -42,7 +42,9 @@ RUN_FILES: Final = (
 )
 REQUESTS_FILE: Final = "requests.csv"
 """Only in the folder of a run with a serving workload."""
-OPTIONAL_FILES: Final = (REQUESTS_FILE, *PARQUET_FILES)
+TIMELINE_FILE: Final = "timeline.json"
+"""Only where a timeline was asked for: the load of each network link over time."""
+OPTIONAL_FILES: Final = (REQUESTS_FILE, TIMELINE_FILE, *PARQUET_FILES)
 DEFAULT_PARENT: Final = "runs"
 _LIBRARIES: Final = ("networkx", "numba", "numpy", "pydantic", "pyyaml", "railweave", "simpy")
 
@@ -154,6 +156,10 @@ def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     }
     if result.requests:
         files[REQUESTS_FILE] = _requests_csv(result)
+    if result.timeline is not None:
+        files[TIMELINE_FILE] = json.dumps(
+            result.timeline.to_dict(result.fabric), ensure_ascii=False, separators=(",", ":")
+        )
     return files
 
 
@@ -240,7 +246,7 @@ class RunFolder:
             for name in (*RUN_FILES, *OPTIONAL_FILES):
                 if (aside / name).exists():
                     (aside / name).replace(chosen / name)
-                else:  # of the run before, which served requests or had DuckDB
+                else:  # of the run before, which served requests, had DuckDB or a timeline
                     (chosen / name).unlink(missing_ok=True)
         elif os.path.lexists(chosen):  # someone was faster
             raise _refused(chosen, "it exists", "a folder that is not there yet, or --force")

@@ -28,6 +28,7 @@ from railweave.result import (
     version,
 )
 from railweave.scenario import Scenario, load_scenario, scenario_sha256
+from railweave.timeline import Recorder, RunEnvironment
 from railweave.topologies.checks import protocol_findings
 from railweave.workloads.workload import Findings, WorkloadContext, relocated
 
@@ -70,18 +71,6 @@ class _Finished(Exception):
     """All workloads have ended."""
 
 
-class _RunEnvironment(FabricEnvironment):
-    """The clock of a run, which stops at the workloads' end or at an interrupt."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.after_step: Callable[[], None] = lambda: None
-
-    def step(self) -> None:
-        super().step()
-        self.after_step()
-
-
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
     """Everything a run needs, built and checked, before time begins.
@@ -101,7 +90,7 @@ class PreparedRun:
     """
 
     scenario: Scenario
-    env: _RunEnvironment
+    env: RunEnvironment
     fabric: Fabric
     routing: Routing
     engine: Engine
@@ -163,8 +152,12 @@ def faulted_fabric(scenario: Scenario) -> Fabric:
     return fault_plan(scenario).fabric
 
 
-def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun:
+def prepare(
+    scenario: Scenario, *, stage: StageMaker = set_stage, timeline: int | None = None
+) -> PreparedRun:
     """Build the fabric and the engine of a scenario, and start its workloads at time 0.
+
+    ``timeline``: record the load of links in at most so many intervals.
 
     Raises
     ------
@@ -172,10 +165,12 @@ def prepare(scenario: Scenario, *, stage: StageMaker = set_stage) -> PreparedRun
         The fabric, a fault or a workload cannot be as the scenario says.
     """
     model, document = scenario.model, scenario.document
-    env, findings = _RunEnvironment(), Findings()
+    env, findings = RunEnvironment(), Findings()
     built = stage(env, scenario)
     fabric, routing, engine = built.fabric, built.routing, built.engine
     faults = built.faults or plan_faults(fabric, ())
+    if timeline is not None:
+        env.recorder = Recorder(engine, timeline)
     if engine.capabilities.set_link:
         schedule_faults(env, engine, faults)
     if not engine.capabilities.contention:
@@ -238,6 +233,7 @@ def run_scenario(
     overrides: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], None] | None = None,
     stage: StageMaker = set_stage,
+    timeline: int | None = None,
 ) -> Result:
     """Run a scenario and return its result.
 
@@ -254,6 +250,8 @@ def run_scenario(
         Called now and then with how far the run is.
     stage
         Makes what the workloads run over; default: what the scenario says.
+    timeline
+        Record the load of each network link over time, in at most so many intervals (4 to 512).
 
     Raises
     ------
@@ -265,7 +263,7 @@ def run_scenario(
     scenario = (
         source if isinstance(source, Scenario) else load_scenario(source, overrides=overrides)
     )
-    run = prepare(scenario, stage=stage)
+    run = prepare(scenario, stage=stage, timeline=timeline)
     status: Status = "completed"
     error: RailweaveError | None = None
     try:
@@ -399,4 +397,5 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         link_columns=engine.link_columns(),
         flow_columns=engine.flow_columns(),
         error=error,
+        timeline=None if run.env.recorder is None else run.env.recorder.finish(now),
     )

@@ -40,6 +40,15 @@ def run(
             help="Instead of the scenario's: analytic, fluid or packet.", show_default=False
         ),
     ] = None,
+    timeline: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Record the load of each network link over time, in N intervals at most "
+            "(4 to 512), for `report` and `plot`.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the object of result.json instead of a summary.")
     ] = False,
@@ -57,7 +66,9 @@ def run(
     )
     folder = RunFolder(output, name=loaded.name, force=force)
     on_terminal = sys.stderr.isatty() and not quiet
-    result = run_scenario(loaded, progress=_show_progress if on_terminal else None)
+    result = run_scenario(
+        loaded, progress=_show_progress if on_terminal else None, timeline=timeline
+    )
     if on_terminal:
         _clear_progress()
     path = folder.write(result, stopwatch)
