@@ -96,6 +96,14 @@ def test_a_tensor_that_does_not_slice_is_sent_whole() -> None:
 
 def test_one_rank_sends_nothing() -> None:
     assert step_ops(LLAMA, ParallelismPlan(), phase="prefill", tokens=100) == []
+    assert step_ops(LLAMA, ParallelismPlan(), phase="decode", tokens=1) == []
+
+
+def test_an_empty_batch_has_no_step() -> None:
+    plan = ParallelismPlan(tp=4, pp=2)
+    assert step_ops(LLAMA, plan, phase="decode", tokens=0) == []
+    busy = step_ops(LLAMA, ParallelismPlan(tp=4, dp=2), phase="decode", tokens=[0, 3])
+    assert {op.member for op in busy} == {1}  # replicas without experts in common are on their own
 
 
 def test_padding_raises_tokens_but_not_rows() -> None:
@@ -111,7 +119,7 @@ def test_activation_format_scales_sizes() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": 0}, "tokens: 0 is too few"),
+        ({"tokens": -1}, "tokens: -1 is too few"),
         ({"rows": 5}, "rows: 5 is out of range"),
         ({"rows": -1}, "rows: -1 is out of range"),
         ({"phase": "train"}, "phase: 'train' is no phase"),

@@ -1,35 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one inference step puts on the wire under tensor and pipeline parallelism.
+"""What one inference step puts on the wire.
 
 Megatron-style tensor parallelism (arXiv 1909.08053) as vLLM runs it: one all_reduce of
 ``tokens * hidden`` activations after the vocabulary-parallel embedding, after each attention
 block's output projection and after each feed-forward block (a mixture of experts whose experts
 are all split over the tensor-parallel ranks sums its output in one all_reduce just the same),
-then an all_gather of the logits. Between pipeline stages vLLM's Llama-style models pass two
-tensors, hidden states and residual; each rank sends its ``1/tp`` slice of both to its peer and
-the receiving stage gathers them (vllm-project/vllm pull request 6695,
-``send_tensor_dict``). The sampled token ids go back from the last stage to the first.
+then an all_gather of the logits. Models whose attention and feed-forward blocks work side by side
+(GPT-J, Falcon, phi-2) sum both in one all_reduce. With sequence parallelism (Korthikanti et al.,
+arXiv 2205.05198) each all_reduce is a reduce_scatter, and an all_gather before the next block;
+vLLM leaves that off in a step whose tokens ``tp`` does not divide.
 
-Sizes follow one convention: the full logical buffer. An all_reduce's is what each rank holds, an
-all_gather's is the gathered result, a send's is the message.
+Between pipeline stages vLLM's Llama-style models pass two tensors, hidden states and residual;
+each rank sends its ``1/tp`` slice of both to its peer and the receiving stage gathers them
+(vllm-project/vllm pull request 6695, ``send_tensor_dict``); under sequence parallelism they are
+slices already. The sampled token ids go back from the last stage to the first.
+
+Replicas with experts in common run every step together: one without requests computes a token for
+nobody (vLLM's ``execute_dummy_batch``). What the experts exchange is in
+`railweave.workloads.experts`, what divides sequences in `railweave.workloads.context`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.errors import InputError
-from railweave.workloads.shapes_model import dtype_bytes
+from railweave.workloads.context import context_ops
+from railweave.workloads.experts import ExpertStyle, expert_ops, joins_attention
+from railweave.workloads.ops import TrafficOp, collective, ring_wire_bytes, send
+from railweave.workloads.shapes_model import MoeFeedForward, dtype_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.shapes_model import LayerShape, ModelShape
 
 __all__ = [
     "LinkBytes",
+    "StepStyle",
     "TrafficOp",
     "link_bytes",
     "ring_wire_bytes",
@@ -42,62 +52,30 @@ _TOKEN_ID_BYTES: Final = 4
 _BOUNDARY: Final = "hidden states and residual"
 
 
-@dataclass(frozen=True)
-class TrafficOp:
-    """Equal operations of one pipeline stage in one step.
+@dataclass(frozen=True, kw_only=True)
+class StepStyle:
+    """How an engine runs a step, beyond the plan.
 
     Parameters
     ----------
-    op
-        ``all_reduce``, ``all_gather`` or ``send``.
-    axis
-        ``tp``: among the ranks of the stage. ``pp``: to the same rank of another stage.
-    count
-        How many of them.
-    size_bytes
-        Full logical buffer of one operation.
-    wire_bytes_per_rank
-        Bytes that one rank of the stage sends in all ``count`` operations (ring or pairwise).
-    stage
-        The stage that runs it, or that sends.
-    to_stage
-        The stage that receives a ``send``, else None.
-    what
-        What the bytes are, for people.
+    sequence_parallel
+        Scatter and gather the tokens between blocks instead of summing everywhere.
+    parallel_blocks
+        Attention and feed-forward side by side: one sum per layer; None: what the model does.
+    pad_to
+        Round tokens up to a multiple, as captured CUDA graphs do.
+    context
+        How sequences are divided where ``cp`` is more than 1: ``ring``, ``all_gather`` or
+        ``ulysses``.
+    experts
+        What experts exchange where ``ep`` is more than 1.
     """
 
-    op: str
-    axis: Literal["tp", "pp"]
-    count: int
-    size_bytes: int
-    wire_bytes_per_rank: int
-    stage: int = 0
-    to_stage: int | None = None
-    what: str = ""
-
-
-def ring_wire_bytes(op: str, size_bytes: int, n_ranks: int) -> int:
-    """Return the bytes that each rank sends in one ring collective, rounded up.
-
-    ``2 (n-1)/n M`` for an all_reduce, ``(n-1)/n M`` for an all_gather or a reduce_scatter
-    (Thakur, Rabenseifner and Gropp, 2005; also the bus-bandwidth factors of nccl-tests).
-
-    Parameters
-    ----------
-    op
-        ``all_reduce``, ``all_gather`` or ``reduce_scatter``.
-    size_bytes
-        Full logical buffer M.
-    n_ranks
-        Ranks n.
-
-    Examples
-    --------
-    >>> ring_wire_bytes("all_reduce", 16384, 8)
-    28672
-    """
-    passes = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}[op]
-    return -(-passes * (n_ranks - 1) * size_bytes // n_ranks)
+    sequence_parallel: bool = False
+    parallel_blocks: bool | None = None
+    pad_to: int = 1
+    context: str = "all_gather"
+    experts: ExpertStyle = field(default_factory=ExpertStyle)
 
 
 def step_ops(
@@ -105,10 +83,11 @@ def step_ops(
     plan: ParallelismPlan,
     *,
     phase: str,
-    tokens: int,
-    rows: int | None = None,
+    tokens: int | Sequence[int],
+    rows: int | Sequence[int] | None = None,
     dtype: str | None = None,
     pad_to: int = 1,
+    style: StepStyle | None = None,
 ) -> list[TrafficOp]:
     """Return the operations of one step, stage by stage.
 
@@ -122,92 +101,194 @@ def step_ops(
         ``prefill`` (``tokens`` of prompts) or ``decode`` (one token for each of ``tokens``
         requests).
     tokens
-        Tokens in the step over all requests.
+        Tokens in the step over all requests of a replica: the same for each of ``plan.dp``, or a
+        number for each. A step without tokens has no operations.
     rows
-        Requests that need logits; default 1 in prefill (one prompt ends), ``tokens`` in decode.
+        Requests that need logits, likewise; default 1 in prefill (one prompt ends), ``tokens`` in
+        decode.
     dtype
         Number format of activations; default that of the model.
     pad_to
-        Round ``tokens`` up to a multiple, as captured CUDA graphs do.
+        As in `StepStyle`, without which it is given.
+    style
+        How the engine runs the step.
 
     Raises
     ------
     InputError
         The plan does not fit the model, or a count is out of range.
     """
+    style = StepStyle(pad_to=pad_to) if style is None else style
     plan.check(shape)
     if phase not in ("prefill", "decode"):
         raise InputError(f"'{phase}' is no phase", field="phase", expected="prefill or decode")
-    for name, value in (("tokens", tokens), ("pad_to", pad_to)):
-        if value < 1:
-            raise InputError(f"{value} is too few", field=name, expected="at least 1")
+    if style.pad_to < 1:
+        raise InputError(f"{style.pad_to} is too few", field="pad_to", expected="at least 1")
+    if phase == "decode" and plan.cp > 1:
+        raise InputError(
+            "a decode step has one token of each sequence", field="cp", expected="1, or prefill"
+        )
+    given = _per_member(tokens, plan, "tokens")
+    if min(given) < 0:
+        raise InputError(f"{min(given)} is too few", field="tokens", expected="at least 0")
+    if not any(given):
+        return []
     if rows is None:
-        rows = 1 if phase == "prefill" else tokens
-    if not 0 <= rows <= tokens:
-        raise InputError(f"{rows} is out of range", field="rows", expected=f"0 to {tokens}")
+        rows = [min(n, 1) for n in given] if phase == "prefill" else given
+    wanted = _per_member(rows, plan, "rows")
+    for n, most in zip(wanted, given, strict=True):
+        if not 0 <= n <= most:
+            raise InputError(f"{n} is out of range", field="rows", expected=f"0 to {most}")
     element = dtype_bytes(dtype or shape.dtype)
-    padded = -(-tokens // pad_to) * pad_to
-    hidden_bytes = padded * shape.hidden_size * element
-    logits_bytes = rows * shape.vocab_size * element
-    whole = (padded * shape.hidden_size) % plan.tp != 0
+    step = _Step(shape, plan, style, element, _padded(given, plan, style))
     return [
         op
-        for stage, layers in enumerate(plan.layers_per_stage(shape.n_layers))
-        for op in (
-            *_entry_ops(plan, stage, hidden_bytes=hidden_bytes, whole=whole),
-            *_layer_ops(plan, stage, layers=layers, hidden_bytes=hidden_bytes),
-            *_exit_ops(plan, stage, hidden_bytes=hidden_bytes, whole=whole),
-            *_head_ops(plan, stage, rows=rows, logits_bytes=logits_bytes),
-        )
+        for stage in range(plan.pp)
+        for op in (*step.stage(stage), *step.head(stage, wanted), *step.ids(stage, wanted))
     ]
 
 
-def _entry_ops(
-    plan: ParallelismPlan, stage: int, *, hidden_bytes: int, whole: bool
-) -> Iterator[TrafficOp]:
-    """Yield what joins the slices that the stage before sent."""
-    if stage and plan.tp > 1 and not whole:
-        wire = 2 * ring_wire_bytes("all_gather", hidden_bytes, plan.tp)
-        yield TrafficOp("all_gather", "tp", 2, hidden_bytes, wire, stage, what=_BOUNDARY)
+def _per_member(value: int | Sequence[int], plan: ParallelismPlan, field: str) -> list[int]:
+    if isinstance(value, int):
+        return [value] * plan.dp
+    if len(value) != plan.dp:
+        raise InputError(
+            f"{len(value)} numbers are given for {plan.dp} replicas",
+            field=field,
+            expected="one number, or one for each of dp",
+        )
+    return list(value)
 
 
-def _layer_ops(
-    plan: ParallelismPlan, stage: int, *, layers: int, hidden_bytes: int
-) -> Iterator[TrafficOp]:
-    """Yield the all_reduces: one after the embedding, two per layer."""
-    if plan.tp > 1:
-        count = 2 * layers + (stage == 0)
-        wire = count * ring_wire_bytes("all_reduce", hidden_bytes, plan.tp)
-        what = "attention and feed-forward outputs"
-        if stage == 0:
-            what = f"embedding, {what}"
-        yield TrafficOp("all_reduce", "tp", count, hidden_bytes, wire, stage, what=what)
+def _padded(given: Sequence[int], plan: ParallelismPlan, style: StepStyle) -> list[int]:
+    """Return the tokens that each replica computes."""
+    tokens = [-(-n // style.pad_to) * style.pad_to for n in given]
+    for first in range(0, plan.dp, plan.ep_members):
+        block = slice(first, first + plan.ep_members)
+        if plan.ep_members > 1 and any(tokens[block]):
+            tokens[block] = [n or style.pad_to for n in tokens[block]]  # a dummy batch
+    return tokens
 
 
-def _exit_ops(
-    plan: ParallelismPlan, stage: int, *, hidden_bytes: int, whole: bool
-) -> Iterator[TrafficOp]:
-    """Yield the sends to the next stage.
+@dataclass(frozen=True)
+class _Step:
+    """One step: makes the operations of its stages."""
 
-    A tensor whose elements ``tp`` does not divide is sent whole by every rank, and not gathered.
-    """
-    if stage < plan.pp - 1:
-        size = hidden_bytes if whole else hidden_bytes // plan.tp
-        yield TrafficOp("send", "pp", 2, size, 2 * size, stage, stage + 1, _BOUNDARY)
+    shape: ModelShape
+    plan: ParallelismPlan
+    style: StepStyle
+    element: int
+    tokens: list[int]
 
+    def _members(self, values: Sequence[int]) -> Iterator[tuple[int | None, int]]:
+        """Yield what replicas do: once where all do the same."""
+        if len(set(values)) == 1:
+            yield None, values[0]
+        else:
+            yield from enumerate(values)
 
-def _head_ops(
-    plan: ParallelismPlan, stage: int, *, rows: int, logits_bytes: int
-) -> Iterator[TrafficOp]:
-    """Yield the logits of the last stage and the way back of the sampled ids."""
-    if stage < plan.pp - 1 or not rows:
-        return
-    if plan.tp > 1:
-        wire = ring_wire_bytes("all_gather", logits_bytes, plan.tp)
-        yield TrafficOp("all_gather", "tp", 1, logits_bytes, wire, stage, what="logits")
-    if plan.pp > 1:
-        size = rows * _TOKEN_ID_BYTES
-        yield TrafficOp("send", "pp", 1, size, size, stage, 0, "sampled token ids")
+    def _local(self, tokens: int) -> int:
+        """Tokens of a context-parallel rank."""
+        return -(-tokens // self.plan.cp)
+
+    def _scattered(self, tokens: int) -> bool:
+        tp = self.plan.tp
+        return self.style.sequence_parallel and tp > 1 and self._local(tokens) % tp == 0
+
+    def _hidden(self, tokens: int) -> int:
+        return self._local(tokens) * self.shape.hidden_size * self.element
+
+    def _sliced(self, tokens: int) -> bool:
+        return (self._local(tokens) * self.shape.hidden_size) % self.plan.tp == 0
+
+    def stage(self, stage: int) -> Iterator[TrafficOp]:
+        """Yield what enters a stage, what its layers do, and what leaves it."""
+        for member, tokens in self._members(self.tokens):
+            if tokens:
+                yield from self._entry(stage, member, tokens)
+                yield from self._layers(stage, member, tokens)
+        layers = self._stage_layers(stage)
+        kinds = [layer.feed_forward for layer in layers]
+        blocks = [block for block in kinds if isinstance(block, MoeFeedForward)]
+        if self.plan.ep > 1 and blocks:
+            yield from expert_ops(
+                blocks[0], self.plan, self.style.experts, stage=stage, count=len(blocks),
+                hidden=self.shape.hidden_size, element=self.element, tokens=self.tokens,
+            )  # fmt: skip
+        for member, tokens in self._members(self.tokens):
+            if tokens:
+                yield from self._exit(stage, member, tokens)
+
+    def _stage_layers(self, stage: int) -> list[LayerShape]:
+        return [self.shape.layers[i] for i in self.plan.stage_layers(self.shape.n_layers)[stage]]
+
+    def _entry(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
+        """Yield what joins the slices that the stage before sent."""
+        if stage and self._sliced(tokens) and not self._scattered(tokens):
+            yield from collective(
+                "all_gather", "tp", self.plan.tp, self._hidden(tokens), count=2,
+                stage=stage, member=member, what=_BOUNDARY,
+            )  # fmt: skip
+
+    def _layers(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
+        """Yield what sums the outputs of blocks, and what divides sequences."""
+        layers = self._stage_layers(stage)
+        side_by_side = self.style.parallel_blocks
+        if side_by_side is None:
+            side_by_side = bool(getattr(self.shape, "parallel_blocks", False))
+        after_attention = after_feed_forward = 0
+        for layer in layers:
+            moe = self.plan.ep > 1 and isinstance(layer.feed_forward, MoeFeedForward)
+            # Expert parallelism sums the outputs of experts in its own way, and one backend
+            # does the sum of the attention block before too.
+            after_feed_forward += not moe and not side_by_side
+            after_attention += not (moe and joins_attention(self.style.experts, self.plan))
+        sums = after_attention + after_feed_forward + (stage == 0)
+        named = ["embedding"] * (stage == 0)
+        named.append("attention and feed-forward outputs" if after_feed_forward else "attention")
+        columns = {"stage": stage, "member": member, "what": ", ".join(named)}
+        size, tp = self._hidden(tokens), self.plan.tp
+        if self._scattered(tokens):
+            for op in ("reduce_scatter", "all_gather"):
+                yield from collective(op, "tp", tp, size, count=sums, **columns)
+        else:
+            yield from collective("all_reduce", "tp", tp, size, count=sums, **columns)
+        yield from context_ops(
+            [layer.attention for layer in layers], self.plan, self.style.context, tokens=tokens,
+            element=self.element, stage=stage, member=member,
+        )  # fmt: skip
+
+    def _exit(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
+        """Yield the sends to the next stage.
+
+        A tensor whose elements ``tp`` does not divide is sent whole by every rank, not gathered.
+        """
+        if stage < self.plan.pp - 1:
+            size = self._hidden(tokens)
+            if self._sliced(tokens):
+                size //= self.plan.tp
+            yield from send(
+                size, stage=stage, to_stage=stage + 1, count=2, what=_BOUNDARY, member=member
+            )
+
+    def head(self, stage: int, rows: Sequence[int]) -> Iterator[TrafficOp]:
+        """Yield the logits of the last stage."""
+        if stage == self.plan.pp - 1:
+            for member, n in self._members(rows):
+                size = n * self.shape.vocab_size * self.element
+                yield from collective(
+                    "all_gather", "tp", self.plan.tp, size, stage=stage, member=member,
+                    what="logits",
+                )  # fmt: skip
+
+    def ids(self, stage: int, rows: Sequence[int]) -> Iterator[TrafficOp]:
+        """Yield the way back of the sampled ids."""
+        if stage == self.plan.pp - 1 and self.plan.pp > 1:
+            for member, n in self._members(rows):
+                yield from send(
+                    n * _TOKEN_ID_BYTES, stage=stage, to_stage=0, what="sampled token ids",
+                    member=member,
+                )  # fmt: skip
 
 
 def stage_wire_bytes(ops: Iterable[TrafficOp], stage: int) -> int:
