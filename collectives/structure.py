@@ -68,7 +68,7 @@ class Structure:
         part ``c // (n_chunks // parts)``. Each rank of an all_to_all has its own buffer:
         ``ranks`` parts and ``ranks**2`` chunks. Where chunks are more than parts, a span
         never crosses from one part to the next.
-    order, loops
+    order, loops, switches
         As in `Schedule`; chunks of looped nodes are parts.
     """
 
@@ -87,6 +87,7 @@ class Structure:
     channel: NDArray[np.int32] | None = None
     order: NDArray[np.int32] | None = None
     loops: Loops | None = None
+    switches: int = 0
     _kind: NDArray[np.int32] = field(init=False)
     _part: NDArray[np.int32] = field(init=False)
     _last_delay: tuple[int, NDArray[np.int64]] | None = field(init=False, default=None)
@@ -163,6 +164,7 @@ class Structure:
             n_chunks=self.n_chunks,
             order=self.order,
             loops=self._loops(size_bytes),
+            switches=self.switches,
             op=op,
             algorithm=algorithm,
             key=key,
@@ -182,8 +184,11 @@ class StructureBuilder:
     [1]
     """
 
-    def __init__(self, *, n_ranks: int, n_chunks: int, parts: int | None = None) -> None:
+    def __init__(
+        self, *, n_ranks: int, n_chunks: int, parts: int | None = None, switches: int = 0
+    ) -> None:
         self.n_ranks = n_ranks
+        self.switches = switches
         self.n_chunks = n_chunks
         self.parts = n_chunks if parts is None else parts
         self._nodes = 0
@@ -304,6 +309,7 @@ class StructureBuilder:
             parts=self.parts,
             order=order,
             loops=loops,
+            switches=self.switches,
             **joined,
         )
 

@@ -110,7 +110,7 @@ def _ranks(content: int) -> list[int]:
 def _contract(
     schedule: Schedule, op: str, root: int, pairs: Sequence[tuple[int, int]] | None
 ) -> _Contract:
-    n = schedule.n_ranks
+    n = schedule.n_ranks - schedule.switches  # a switch holds nothing, and nothing is asked of it
     ranks, chunks = range(n), range(schedule.n_chunks)
     everyone = (1 << n) - 1
     order = list(ranks) if schedule.order is None else schedule.order.tolist()
@@ -294,7 +294,7 @@ def _check_sizes(schedule: Schedule, op: str, size_bytes: int | None) -> None:
         if np.any(rest[tells] < 0):
             raise CheckError("a chunk has different lengths in different transfers")
         length[at] = rest[tells]
-    n = schedule.n_ranks
+    n = schedule.n_ranks - schedule.switches
     if op == "all_to_all":
         _check_blocks(length.reshape(n, n), size_bytes)
         return

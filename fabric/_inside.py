@@ -77,9 +77,9 @@ def _stack(*tables: NDArray[np.int32]) -> NDArray[np.int32]:
 class Inside:
     """Finds paths inside hosts and cuts flows into `Journeys`.
 
-    Two GPUs that NVLink joins use it; otherwise two GPUs of one host use PCIe if it joins them,
-    through CPU roots and sockets where `Fabric.forwards` says so; all others go by their affine
-    NICs.
+    Two GPUs that NVLink joins use it, and so do a GPU and an NVSwitch; otherwise two GPUs of one
+    host use PCIe if it joins them, through CPU roots and sockets where `Fabric.forwards` says so;
+    all others go by their affine NICs.
     """
 
     def __init__(self, fabric: Fabric, tables: Tables) -> None:
@@ -197,17 +197,25 @@ class Inside:
             odd = (end < 0) | (end >= fabric.n_devices)
             if odd.any():
                 raise InputError(f"there is no device {int(end[np.argmax(odd)])}")
+        for end in (src, dst):
             odd = (fabric.kind[end] != DeviceKind.GPU) & (fabric.kind[end] != DeviceKind.NIC)
+            joined = self._domains[src] == self._domains[dst]  # NVSwitches add and multicast
+            odd &= (fabric.kind[end] != DeviceKind.NVSWITCH) | ~joined
             if odd.any():
                 name = fabric.device_names[end[np.argmax(odd)]]
                 raise InputError(f"'{name}' cannot send or receive", expected="a GPU or a NIC")
-        gpu_src, gpu_dst = (fabric.kind[end] == DeviceKind.GPU for end in (src, dst))
+        gpu_src, gpu_dst = (self._by_nvlink(end) for end in (src, dst))
         one_host = (fabric.host[src] == fabric.host[dst]) & (fabric.host[src] >= 0)
         stays = ((gpu_src != gpu_dst) & one_host) | (~gpu_src & (src == dst))
         if stays.any():
             i = int(np.argmax(stays))
             pair = pair_name(fabric, src[i], dst[i])
             raise InputError(f"a flow {pair} does not cross the fabric")
+
+    def _by_nvlink(self, end: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Return which ends are GPUs, or NVSwitches in their stead, bool (n,)."""
+        kind = self.fabric.kind[end]
+        return np.asarray((kind == DeviceKind.GPU) | (kind == DeviceKind.NVSWITCH))
 
     def journeys(
         self, src: NDArray[np.int32], dst: NDArray[np.int32], qp: NDArray[np.uint64]
@@ -236,7 +244,7 @@ class Inside:
         """Cut flows as `journeys` does, but mark those that are stuck inside a host."""
         fabric, dense = self.fabric, self.tables.dense
         self._check_ends(src, dst)
-        gpu_src, gpu_dst = (fabric.kind[end] == DeviceKind.GPU for end in (src, dst))
+        gpu_src, gpu_dst = (self._by_nvlink(end) for end in (src, dst))
         length, links = self._affine
         first = np.full(len(src), -1, _Int)
         last = np.full(len(src), -1, _Int)

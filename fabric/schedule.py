@@ -40,7 +40,7 @@ class Schedule:
     Parameters
     ----------
     n_ranks
-        Number of ranks that the schedule speaks of.
+        Number of ranks that the schedule speaks of, ``switches`` included.
     kind, src, dst
         int32, shape (nodes,): `NodeKind`, sending rank, receiving rank (src again if no transfer).
     size_bytes
@@ -71,6 +71,8 @@ class Schedule:
     loops
         How often nodes run, where some run more than once (`railweave.fabric.loops`). ``n_deps``
         counts the predecessors of a node's first run.
+    switches
+        How many of the ranks, the last ones, are switches that reduce and multicast.
     op, algorithm
         Names of the operation and of the algorithm that realises it.
     key
@@ -98,6 +100,7 @@ class Schedule:
     n_chunks: int = 0
     order: NDArray[np.int32] | None = None
     loops: Loops | None = None
+    switches: int = 0
     op: str = ""
     algorithm: str = ""
     key: Hashable = None

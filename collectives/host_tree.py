@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NCCL's tree all_reduce: a chain inside each host, two binary trees between hosts.
+
+Each channel has a chain of its own, which ends at another rank of the host and so leaves it by
+another NIC. In a host a rank passes on what it holds and what came from behind it; the ends of the
+chains combine over the hosts up the trees, each tree with half of the channel's part, and all of it
+comes back the same way. Between two hosts each sends the buffer once, where a ring sends
+``2 * (n - 1) / n`` of it: busbw may exceed the rate of the NICs.
+
+Time with ``N`` hosts of ``g`` ranks, fully pipelined: ``2 * (g - 1) * alpha' + 2 * ceil(log2(N)) *
+alpha`` and the larger of ``2 * S / B'`` and ``L * S / (c * B)``, primes within a host, where ``c``
+NICs are in use and ``L`` is 1, 1.5 or 2 for two, three or more hosts.
+
+Source: NVIDIA/nccl src/graph/trees.cc (``ncclGetDtree``) and src/graph/connect.cc, where the tree
+within a node is a chain.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from railweave.collectives.algorithm import Links, Shape, algorithm
+from railweave.collectives.pipeline import SLOTS, limit_to_slots, sized_chunks
+from railweave.collectives.structure import Structure, StructureBuilder
+from railweave.collectives.tree import two_trees
+from railweave.fabric.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["host_tree_all_reduce"]
+
+
+def _options(
+    shape: Shape, size_bytes: int, links: Links | None, given: Mapping[str, int]
+) -> Mapping[str, int]:
+    hosts, least = len(shape.host_shares), min(shape.host_shares)
+    channels = given.get("channels", least if hosts > 1 else 1)
+    found: dict[str, int] = {} if "channels" in given else {"channels": channels}
+    depth = 2 * (max(shape.host_shares) - 1 + (hosts - 1).bit_length())
+    per_chunk = 4 * (shape.ranks - 1) * channels
+    found |= sized_chunks(
+        shape,
+        size_bytes // (2 * channels),
+        links,
+        given,
+        depth=max(depth, 1),
+        nodes_per_chunk=per_chunk,
+    )
+    if "chunks" in found and "chunk_bytes" not in given:
+        found["chunks"] = min(found["chunks"], 64)  # filling takes little of the time then
+    return found
+
+
+def _tree_ps(
+    shape: Shape,
+    size_bytes: int,
+    links: Links,
+    *,
+    chunks: int = 1,
+    channels: int = 1,
+    slots: int = SLOTS,
+) -> Fraction:
+    """Return the time with full pipelining: chunks and slots change nothing then."""
+    del chunks, slots
+    shares = shape.host_shares
+    hosts, most = len(shares), max(shares)
+    size_ps = Fraction(size_bytes * 8 * PS_PER_S)
+    latency = 2 * (most - 1) * links.local_alpha_ps + (
+        2 * (hosts - 1).bit_length() * links.alpha_ps
+    )
+    inside = size_ps * min(most - 1, 2) / links.local_rate_bps
+    load = {1: Fraction(0), 2: Fraction(1), 3: Fraction(3, 2)}.get(hosts, Fraction(2))
+    across = size_ps * load / (min(channels, *shares, 64) * links.rate_bps)
+    return latency + max(inside, across)
+
+
+def _parents(shape: Shape, channels: int) -> NDArray[np.int32]:
+    """Return the parent of each rank in each tree, -1 at the root, int32 (channels, 2, ranks)."""
+    members = shape.members
+    over = two_trees(len(members))
+    parent = np.full((channels, 2, shape.ranks), -1, np.int32)
+    for channel in range(channels):
+        turned = [np.roll(own, -channel) for own in members]
+        for own in turned:
+            parent[channel, :, own[1:]] = own[:-1][:, None]
+        head = np.array([own[0] for own in turned], np.int32)
+        for tree in range(2):
+            parent[channel, tree, head[1:]] = head[over[tree, 1:]]
+    return parent
+
+
+@algorithm("all_reduce", "host-tree", closed_form=_tree_ps, uses_hosts=True, sized_options=_options)
+def host_tree_all_reduce(
+    shape: Shape, *, chunks: int = 1, channels: int = 1, slots: int = SLOTS
+) -> Structure:
+    """Build NCCL's tree all_reduce of ``chunks`` chunks on each of the two trees of a channel."""
+    build = StructureBuilder(n_ranks=shape.ranks, n_chunks=2 * channels * chunks)
+    if shape.ranks == 1:
+        return build.finish()
+    parent = _parents(shape, channels).reshape(2 * channels, shape.ranks)
+    part = np.arange(chunks, dtype=np.int32)[:, None]
+    for tree, above in enumerate(parent):
+        child = np.flatnonzero(above >= 0).astype(np.int32)
+        over = above[child]
+        chunk = np.int32(tree * chunks) + part
+        up = build.transfers(src=child, dst=over, chunk=chunk, combine=True, channel=tree)
+        down = build.transfers(src=over, dst=child, chunk=chunk, phase=1, channel=tree)
+        limit_to_slots(build, up, slots)
+        limit_to_slots(build, down, slots)
+        place = np.full(shape.ranks, -1, np.int32)
+        place[child] = np.arange(len(child), dtype=np.int32)
+        inner = np.flatnonzero(place[over] >= 0)  # children of ranks that have a parent
+        build.depend(before=up[:, inner], after=up[:, place[over[inner]]])
+        build.depend(before=down[:, place[over[inner]]], after=down[:, inner])
+        top = np.flatnonzero(place[over] < 0)
+        build.depend(before=up[:, top][..., None], after=down[:, top][:, None, :])
+    return build.finish()
