@@ -25,7 +25,7 @@ import numpy as np
 from railweave.collectives.algorithm import Links, Shape, algorithm
 from railweave.collectives.pipeline import SLOTS, limit_to_slots, sized_chunks
 from railweave.collectives.structure import Structure, StructureBuilder
-from railweave.collectives.tree import two_trees
+from railweave.collectives.tree import tree_levels, two_trees
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _parents(shape: Shape, channels: int) -> NDArray[np.int32]:
     return parent
 
 
-@algorithm("all_reduce", "host-tree", closed_form=_tree_ps, uses_hosts=True, sized_options=_options)
+@algorithm("all_reduce", "host_tree", closed_form=_tree_ps, uses_hosts=True, sized_options=_options)
 def host_tree_all_reduce(
     shape: Shape, *, chunks: int = 1, channels: int = 1, slots: int = SLOTS
 ) -> Structure:
@@ -105,12 +105,20 @@ def host_tree_all_reduce(
         return build.finish()
     parent = _parents(shape, channels).reshape(2 * channels, shape.ranks)
     part = np.arange(chunks, dtype=np.int32)[:, None]
+    levels = tree_levels(parent)
+    deepest = np.int32(levels.max())
     for tree, above in enumerate(parent):
         child = np.flatnonzero(above >= 0).astype(np.int32)
         over = above[child]
         chunk = np.int32(tree * chunks) + part
-        up = build.transfers(src=child, dst=over, chunk=chunk, combine=True, channel=tree)
-        down = build.transfers(src=over, dst=child, chunk=chunk, phase=1, channel=tree)
+        level = levels[tree, child]
+        up = build.transfers(
+            src=child, dst=over, chunk=chunk, phase=deepest - level + part, combine=True,
+            channel=tree,
+        )  # fmt: skip
+        down = build.transfers(
+            src=over, dst=child, chunk=chunk, phase=deepest + level - 1 + part, channel=tree
+        )
         limit_to_slots(build, up, slots)
         limit_to_slots(build, down, slots)
         place = np.full(shape.ranks, -1, np.int32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVLS and NVLSTree: reduction and multicast inside the NVSwitches.
+"""NVLS, and NVLSTree over several hosts: reduction and multicast inside the NVSwitches.
 
 Within a host each rank owns a share. For each piece of a share every rank sends its part to the
 NVSwitch, which adds them up on the way to the owner (``multimem.ld_reduce``); the owner sends the
@@ -29,8 +29,7 @@ import numpy as np
 
 from railweave.collectives.algorithm import Links, Shape, algorithm
 from railweave.collectives.structure import Structure, StructureBuilder
-from railweave.collectives.tree import two_trees
-from railweave.fabric.errors import InputError
+from railweave.collectives.tree import tree_levels, two_trees
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["nvls_all_gather", "nvls_all_reduce", "nvls_reduce_scatter", "nvls_tree_all_reduce"]
+__all__ = ["nvls_all_gather", "nvls_all_reduce", "nvls_reduce_scatter"]
 
 _PIECES = 64  # of a buffer under way through a switch, so that filling it takes little
 _LEAST_BYTES = 16384  # a shorter piece costs more events than it gains
@@ -93,10 +92,11 @@ def _build(shape: Shape, *, chunks: int) -> Structure:
     for host, own in enumerate(members):
         if len(own) > 1:
             summed[host] = _reduced(build, own, owners, shape.ranks + host, chunk)
+    levels = (hosts - 1).bit_length()
     final = _across(build, leaders, summed, chunk) if hosts > 1 else summed
     for host, own in enumerate(members):
         if len(own) > 1:
-            _spread(build, own, owners, shape.ranks + host, chunk, final[host])
+            _spread(build, own, owners, shape.ranks + host, chunk, final[host], 2 + 2 * levels)
     return build.finish()
 
 
@@ -126,10 +126,11 @@ def _spread(
     switch: int,
     chunk: NDArray[np.int32],
     final: NDArray[np.int32],
+    phase: int,
 ) -> None:
     """Add what the owners send to a host's switch, and it to all others, after ``final``."""
     out = build.transfers(
-        src=own[:owners], dst=np.full(1, switch, np.int32), chunk=chunk, phase=2, channel=1
+        src=own[:owners], dst=np.full(1, switch, np.int32), chunk=chunk, phase=phase, channel=1
     )
     if (final >= 0).all():
         build.depend(before=final, after=out)
@@ -138,7 +139,7 @@ def _spread(
     kept = other != owner
     wide = np.broadcast_to(chunk[..., None], owner.shape)
     down = build.transfers(
-        src=np.full(1, switch, np.int32), dst=own[other[kept]], chunk=wide[kept], phase=3,
+        src=np.full(1, switch, np.int32), dst=own[other[kept]], chunk=wide[kept], phase=phase + 1,
         channel=1,
     )  # fmt: skip
     build.depend(before=np.broadcast_to(out[..., None], owner.shape)[kept], after=down)
@@ -159,6 +160,7 @@ def _across(
     """
     hosts = len(leaders)
     parent = two_trees(hosts)
+    level, depth = tree_levels(parent), (hosts - 1).bit_length()
     final = np.full(summed.shape, -1, np.int32)
     for tree in range(2):
         up = np.full((hosts, chunk.shape[0], chunk.shape[2]), -1, np.int32)
@@ -167,12 +169,13 @@ def _across(
         for host in range(1, hosts):
             above = parent[tree, host]
             up[host] = build.transfers(
-                src=leaders[host], dst=leaders[above], chunk=mine, combine=True, phase=2,
-                channel=tree,
+                src=leaders[host], dst=leaders[above], chunk=mine, combine=True,
+                phase=2 + depth - level[tree, host], channel=tree,
             )  # fmt: skip
             down[host] = build.transfers(
-                src=leaders[above], dst=leaders[host], chunk=mine, phase=3, channel=tree
-            )
+                src=leaders[above], dst=leaders[host], chunk=mine,
+                phase=1 + depth + level[tree, host], channel=tree,
+            )  # fmt: skip
         for host in range(1, hosts):
             above = parent[tree, host]
             for at in (host, above):  # its own sum must be there before another's is added
@@ -189,34 +192,16 @@ def _across(
     return final
 
 
-@algorithm(
-    "all_reduce", "nvls-tree", closed_form=_alone_ps, uses_hosts=True, sized_options=_options
-)
-def nvls_tree_all_reduce(shape: Shape, *, chunks: int = 1) -> Structure:
-    """Build an all_reduce through NVSwitches, and two trees between hosts."""
-    return _build(shape, chunks=chunks)
-
-
 @algorithm("all_reduce", "nvls", closed_form=_alone_ps, uses_hosts=True, sized_options=_options)
 def nvls_all_reduce(shape: Shape, *, chunks: int = 1) -> Structure:
-    """Build an all_reduce through the NVSwitches of one NVLink domain.
-
-    Raises
-    ------
-    InputError
-        There are several hosts: that is ``nvls-tree``.
-    """
-    _one_host(shape, "nvls-tree")
+    """Build an all_reduce through NVSwitches, and over two trees between hosts if several."""
     return _build(shape, chunks=chunks)
 
 
-def _one_host(shape: Shape, instead: str) -> None:
-    if len(shape.host_shares) > 1:
-        raise InputError(
-            f"NVSwitches do not join {len(shape.host_shares)} hosts",
-            field="algorithm",
-            expected=f"ranks of one NVLink domain, or {instead}",
-        )
+def _shared_options(
+    shape: Shape, size_bytes: int, links: Links | None, given: Mapping[str, int]
+) -> Mapping[str, int]:
+    return _options(Shape(shape.ranks), size_bytes, links, given)
 
 
 def _half_ps(shape: Shape, size_bytes: int, links: Links, *, chunks: int = 1) -> Fraction:
@@ -225,24 +210,22 @@ def _half_ps(shape: Shape, size_bytes: int, links: Links, *, chunks: int = 1) ->
     return 2 * links.local_alpha_ps + Fraction(size_bytes * 8 * PS_PER_S, links.local_rate_bps)
 
 
-@algorithm("all_gather", "nvls", closed_form=_half_ps, uses_hosts=True, sized_options=_options)
+@algorithm("all_gather", "nvls", closed_form=_half_ps, sized_options=_shared_options)
 def nvls_all_gather(shape: Shape, *, chunks: int = 1) -> Structure:
-    """Build an all_gather by multicast: each rank sends its share once."""
-    _one_host(shape, "ring")
+    """Build an all_gather by multicast: each rank sends its share once to the only switch."""
     ranks = shape.ranks
     build = _empty(ranks, chunks)
     if ranks > 1:
         own = np.arange(ranks, dtype=np.int32)
         chunk = own[None, None, :] * np.int32(chunks)
         chunk = chunk + np.arange(chunks, dtype=np.int32)[:, None, None]
-        _spread(build, own, ranks, ranks, chunk, np.full(chunk.shape, -1, np.int32))
+        _spread(build, own, ranks, ranks, chunk, np.full(chunk.shape, -1, np.int32), 0)
     return build.finish()
 
 
-@algorithm("reduce_scatter", "nvls", closed_form=_half_ps, uses_hosts=True, sized_options=_options)
+@algorithm("reduce_scatter", "nvls", closed_form=_half_ps, sized_options=_shared_options)
 def nvls_reduce_scatter(shape: Shape, *, chunks: int = 1) -> Structure:
     """Build a reduce_scatter in which the switch adds up what each rank asks for."""
-    _one_host(shape, "ring")
     ranks = shape.ranks
     build = _empty(ranks, chunks)
     if ranks > 1:

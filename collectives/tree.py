@@ -45,7 +45,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["tree_all_reduce", "tree_barrier", "tree_broadcast", "tree_reduce", "two_trees"]
+__all__ = [
+    "tree_all_reduce",
+    "tree_barrier",
+    "tree_broadcast",
+    "tree_levels",
+    "tree_reduce",
+    "two_trees",
+]
 
 
 def two_trees(ranks: int) -> NDArray[np.int32]:
@@ -189,7 +196,7 @@ def _trees(
         return build.finish()
     parent = two_trees(shape.ranks)
     below = np.arange(1, shape.ranks, dtype=np.int32)
-    level = _levels(parent)[:, 1:]  # of the positions below the root
+    level = tree_levels(parent)[:, 1:]  # of the positions below the root
     depth = np.int32(level.max())
     part = np.arange(chunks, dtype=np.int32)[:, None, None, None]
     channel = np.arange(channels, dtype=np.int32)[None, :, None, None]
@@ -230,10 +237,10 @@ def _trees(
     return build.finish()
 
 
-def _levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the distance of each position from the root, int32, shape (2, ranks)."""
+def tree_levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the distance of each position from the root of its tree, int32, (trees, ranks)."""
     level = np.zeros_like(parent)
-    for t in range(2):
+    for t in range(len(parent)):
         at = parent[t].copy()
         while (at >= 0).any():
             level[t] += at >= 0
