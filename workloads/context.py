@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.shapes_model import Attention
+    from railweave.workloads.shapes_model import Attention, LayerShape
 
 __all__ = ["CONTEXT_KINDS", "context_ops", "kv_elements_per_rank"]
 
@@ -34,12 +34,12 @@ def kv_elements_per_rank(attention: Attention, tp: int) -> int:
     Heads are divided as far as there are heads; a latent is the same on every rank.
     """
     if isinstance(attention, GroupedAttention):
-        return attention.kv_elements // min(tp, attention.kv_heads)
+        return attention.kv_elements // attention.kv_heads * -(-attention.kv_heads // tp)
     return attention.kv_elements
 
 
 def context_ops(
-    layers: Sequence[Attention],
+    layers: Sequence[LayerShape],
     plan: ParallelismPlan,
     kind: str,
     *,
@@ -55,7 +55,7 @@ def context_ops(
     Parameters
     ----------
     layers
-        The attention block of each layer of the stage.
+        The layers of the stage.
     plan
         How the model is divided.
     kind
@@ -72,7 +72,7 @@ def context_ops(
     Raises
     ------
     InputError
-        The kind is unknown, or the heads of a rank cannot be divided.
+        The kind is unknown, the heads of a rank cannot be divided, or a layer is recurrent.
     """
     if kind not in CONTEXT_KINDS:
         raise InputError(
@@ -85,8 +85,11 @@ def context_ops(
     if cp == 1:
         return
     local, backward = -(-tokens // cp), phase == "backward"
-    for attention in dict.fromkeys(layers):
-        count = layers.count(attention) * times
+    if any(layer.mixer is not None for layer in layers):
+        raise InputError("recurrent layers take sequences whole", field="cp", expected="1")
+    blocks = [layer.attention for layer in layers if layer.attention is not None]
+    for attention in dict.fromkeys(blocks):
+        count = blocks.count(attention) * times
         kv = kv_elements_per_rank(attention, plan.tp)
         columns = {"stage": stage, "member": member, "phase": phase}
         if kind == "ring":
@@ -120,11 +123,12 @@ def _ulysses(
             expected="a divisor of heads / tp, or another way to divide sequences",
         )
     if isinstance(attention, GroupedAttention):
-        width = attention.head_dim
+        width, value = attention.head_dim, attention.value_dim
         # Fewer heads than ranks are copied first, so that each rank gets one.
         kv = max(attention.kv_heads // plan.tp, 1)
-        kv = 2 * max(kv, plan.cp) * width
-        query = output = attention.heads // plan.tp * width
+        kv = max(kv, plan.cp) * (width + value)
+        heads = attention.heads // plan.tp
+        query, output = heads * width, heads * value
     else:
         heads = attention.heads // plan.tp
         query = heads * (attention.nope_dim + attention.rope_dim)

@@ -233,16 +233,18 @@ class _Step:
     def _layers(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
         """Yield what sums the outputs of blocks, and what divides sequences."""
         layers = self._stage_layers(stage)
-        side_by_side = self.style.parallel_blocks
-        if side_by_side is None:
-            side_by_side = bool(getattr(self.shape, "parallel_blocks", False))
         after_attention = after_feed_forward = 0
         for layer in layers:
+            parallel = self.style.parallel_blocks
+            parallel = layer.parallel if parallel is None else parallel
             moe = self.plan.ep > 1 and isinstance(layer.feed_forward, MoeFeedForward)
             # Expert parallelism sums the outputs of experts in its own way, and one backend
             # does the sum of the attention block before too.
-            after_feed_forward += not moe and not side_by_side
-            after_attention += not (moe and joins_attention(self.style.experts, self.plan))
+            mixing = (layer.attention is not None) + (layer.mixer is not None)
+            mixing = min(mixing, 1) if parallel else mixing
+            after_attention += mixing - (moe and joins_attention(self.style.experts, self.plan))
+            own_sum = layer.feed_forward is not None and not moe
+            after_feed_forward += own_sum and not (parallel and mixing)
         sums = after_attention + after_feed_forward + (stage == 0)
         named = ["embedding"] * (stage == 0)
         named.append("attention and feed-forward outputs" if after_feed_forward else "attention")
@@ -254,7 +256,7 @@ class _Step:
         else:
             yield from collective("all_reduce", "tp", tp, size, count=sums, **columns)
         yield from context_ops(
-            [layer.attention for layer in layers], self.plan, self.style.context, tokens=tokens,
+            layers, self.plan, self.style.context, tokens=tokens,
             element=self.element, stage=stage, member=member,
         )  # fmt: skip
 

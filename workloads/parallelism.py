@@ -114,9 +114,7 @@ class ParallelismPlan:
     def rank(self, *, stage: int, tp_rank: int, dp_rank: int = 0, cp_rank: int = 0) -> int:
         """Return the rank at a place of the grid."""
         outer = (
-            dp_rank * self.pp + stage
-            if self.order == "dp-pp-cp-tp"
-            else stage * self.dp + dp_rank
+            dp_rank * self.pp + stage if self.order == "dp-pp-cp-tp" else stage * self.dp + dp_rank
         )
         return (outer * self.cp + cp_rank) * self.tp + tp_rank
 
@@ -242,7 +240,10 @@ class ParallelismPlan:
         experts = False
         for layer in dict.fromkeys(shape.layers):
             attention = layer.attention
-            self._divides(attention.heads, "attention heads", shape)
+            if attention is not None:
+                self._divides(attention.heads, "attention heads", shape)
+            if layer.mixer is not None:
+                self._divides(layer.mixer.heads, "heads of recurrent layers", shape)
             if isinstance(attention, GroupedAttention):
                 kv = attention.kv_heads
                 if kv % self.tp and self.tp % kv:
@@ -253,6 +254,8 @@ class ParallelismPlan:
                         expected=f"a divisor or a multiple of {kv}",
                     )
             block = layer.feed_forward
+            if block is None:
+                continue
             if isinstance(block, MoeFeedForward):
                 experts = True
                 if block.experts % self.ep:
