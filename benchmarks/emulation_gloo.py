@@ -38,8 +38,8 @@ def connections() -> list[tuple[str, int, str, int]]:
 
 def cpu_times() -> tuple[int, int]:
     """Return the CPU time of the machine since boot and the idle part of it, in ticks."""
-    with open("/proc/stat", encoding="ascii") as file:
-        fields = [int(word) for word in file.readline().split()[1:9]]
+    line = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0]
+    fields = [int(word) for word in line.split()[1:9]]
     return sum(fields), fields[3] + fields[4]
 
 
