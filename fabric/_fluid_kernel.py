@@ -71,11 +71,13 @@ def leave_links(
 ) -> Any:
     """Take a flow off its links and free its slot."""
     held_by(slots, links, slot, np.int64(NOWHERE))
+    rate = slots[slot].rate
     start = paths[slots[slot].path].hops
     for k in range(paths[slots[slot].path].hops_end - start):
         number = np.int64(hops[start + k].link)
         link = links[number]
         link.members -= 1
+        link.load = link.load - hops[start + k].share * rate if link.members > 0 else 0.0
         moved = pool[link.members_at + link.members]
         hole = place[slot, k]
         pool[link.members_at + hole] = moved

@@ -42,7 +42,7 @@ ARRIVED: Final = 1  # flows that joined in this instant
 CHANGED: Final = 2  # flows whose rate may have changed in this instant
 CHOSEN: Final = 3  # flows being solved for
 TOUCHED: Final = 4  # links that lost or gained a flow, or changed
-LISTED: Final = 5  # links of the flows being solved for
+LISTED: Final = 5  # links that the present fill looks at
 LISTS: Final = 6
 
 # What a call of the event kernel returned.
@@ -81,17 +81,20 @@ LINK: Final = np.dtype(
     [
         ("capacity", "f8"),
         ("usable", "f8"),  # capacity less the acknowledgements of the other direction's data
-        ("residual", "f8"),
-        ("unfrozen", "f8"),  # sum of weight x share over flows not yet frozen
-        ("filled_to", "f8"),  # level at which the current fill froze flows here (inf: none)
+        ("load", "f8"),  # what its flows put on it
+        ("residual", "f8"),  # usable less the load of all flows that are not unfrozen
+        ("unfrozen", "f8"),  # sum of weight x share over flows being solved for, not yet frozen
+        ("hold_level", "f8"),  # lowest level of the flows whose bottleneck it is
         ("ack_share", "f8"),  # acknowledgement bits per data bit of the other direction
         ("members_at", "i8"),  # where its member list starts in the pool
         ("members", "i4"),
         ("room", "i4"),
-        ("count", "i4"),  # flows not yet frozen
+        ("count", "i4"),  # unfrozen flows
         ("holding", "i4"),  # flows whose bottleneck it is
         ("contended", "i4"),  # 1 once several flows were held back here together
+        ("heap_at", "i4"),  # its place in the heap of levels, -1: none
         ("listed", "i8"),  # fill in which it was last listed
+        ("filled", "i8"),  # fill in which it last was a bottleneck
         ("touched", "i8"),  # instant in which it was last touched
         ("heap_key", "f8"),  # * heap of levels
         ("heap_id", "i8"),  # *
@@ -197,6 +200,9 @@ RUN: Final = np.dtype(
         ("arrived", "i8"),
         ("touches", "i8"),
         ("changes", "i8"),
+        ("chosen", "i8"),  # flows being solved for
+        ("listed", "i8"),  # links that the present fill looks at
+        ("levels", "i8"),  # entries of the heap of levels
         ("done", "i8"),
         ("placing", "i8"),  # 1 while stopped between placing arrivals
         ("tolerance", "f8"),  # of rates and of the time a flow is under way, 0: exact

@@ -8,7 +8,7 @@ from typing import Any
 from railweave.fabric._fluid_events import sift
 from railweave.fabric._fluid_kernel import join_links, lacks_room, leave_links
 from railweave.fabric._fluid_layout import FOREVER
-from railweave.fabric._fluid_solve import held_by, touch_link
+from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["move_flows"]
@@ -58,9 +58,8 @@ def move_flows(
         flow.rate = 0.0
         flow.level = 0.0
         flow.finish = FOREVER
-        held_by(slots, links, slot, hops[start].link)  # which is touched: it is solved for
         join_links(run, lists, place, links, pool, hops, slot, start, n_hops)
-        for k in range(n_hops):
+        for k in range(n_hops):  # which makes it be solved for: nothing holds it back
             touch_link(run, lists, links, hops[start + k].link)
         at = where[slot]
         ends[at].time = FOREVER

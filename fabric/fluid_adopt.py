@@ -115,7 +115,7 @@ def _take_members(
 ) -> None:
     """Copy the member list of one link, keeping its order."""
     here, there = whole.links[link], other.links[theirs]
-    here.usable = there.usable
+    here.usable, here.load, here.hold_level = there.usable, there.load, there.hold_level
     count = int(there.members)
     if count > here.room:
         here.members_at = whole.run.pool_used
