@@ -18,6 +18,7 @@ from railweave.fabric.errors import PhysicsError, RailweaveError
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
 from railweave.tools.commands.perf import perf
+from railweave.tools.commands.report import report
 from railweave.tools.commands.run import run
 from railweave.tools.commands.schema import schema
 from railweave.tools.commands.size import size
@@ -70,6 +71,7 @@ def _root(
 app.command()(run)
 app.add_typer(topo, name="topo")
 app.command()(emulate)
+app.command()(report)
 app.command()(perf)
 app.command()(traffic)
 app.command()(size)

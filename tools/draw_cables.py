@@ -16,14 +16,14 @@ from railweave.tools.scene import CURVE_LIFT, Box, Cable, Label
 from railweave.tools.words import plural, shown_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
     from railweave.tools.scene import Scene
     from railweave.tools.tiers import Bundle
 
-__all__ = ["add_cables", "describe"]
+__all__ = ["Curve", "add_cables", "curves", "describe"]
 
 _FEW: Final = 16  # bundles in a band: each says how many cables it is
 _FEW_GATHERED: Final = 10  # of whole groups, which also say the rate
@@ -47,15 +47,23 @@ class _Look:
     mean: str = ""
 
 
-def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
-    """Draw every bundle of cables as one line."""
-    hot: list[tuple[float, Cable]] = []
+@dataclass(frozen=True)
+class Curve:
+    """Where the line of a bundle runs: its ends, lower box first, and the height of its arch."""
+
+    bundle: Bundle
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    arch: float
+
+
+def curves(layout: Layout) -> Iterator[list[Curve]]:
+    """Yield the lines of each band of bundles, band by band."""
     for (lower, upper), bundles in layout.tiers.bands.items():
         low, high = _anchors(layout, bundles)
-        dense = max(0.0, math.log2(max(1, len(bundles)) / 32))
-        counts = {len(bundle.cables) for bundle in bundles}
-        most = _FEW_GATHERED if layout.tiers.collapsed else _FEW
-        few = len(bundles) <= most or (len(bundles) <= _COUNTED_BELOW and len(counts) > 1)
+        found = []
         for i, bundle in enumerate(bundles):
             y1 = layout.rows[lower].y if lower else layout.host_y
             y2 = layout.rows[upper].y + layout.rows[upper].height if upper else layout.host_y
@@ -65,13 +73,27 @@ def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
                 arch = min(40.0, 14 + abs(high[i] - low[i]) * 0.06)
             elif upper and lower > upper:
                 y1, y2 = y2, y1
+            found.append(Curve(bundle, low[i], y1, high[i], y2, arch))
+        yield found
+
+
+def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
+    """Draw every bundle of cables as one line."""
+    hot: list[tuple[float, Cable]] = []
+    for band in curves(layout):
+        dense = max(0.0, math.log2(max(1, len(band)) / 32))
+        counts = {len(curve.bundle.cables) for curve in band}
+        most = _FEW_GATHERED if layout.tiers.collapsed else _FEW
+        few = len(band) <= most or (len(band) <= _COUNTED_BELOW and len(counts) > 1)
+        for curve in band:
+            bundle = curve.bundle
             look = _look(layout, bundle, loads, dense)
             cable = Cable(
-                x1=low[i],
-                y1=y1,
-                x2=high[i],
-                y2=y2,
-                arch=arch,
+                x1=curve.x1,
+                y1=curve.y1,
+                x2=curve.x2,
+                y2=curve.y2,
+                arch=curve.arch,
                 colour=look.colour,
                 width=look.width,
                 opacity=look.opacity,
@@ -83,7 +105,7 @@ def add_cables(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
                 inner = replace(cable, colour=look.mean, width=look.width * _CORE, opacity=1.0)
                 hot.append((look.load, inner))
             if few and len(bundle.cables) > 1:
-                _count(scene, layout, cable, bundle, rated=len(bundles) <= _FEW_GATHERED)
+                _count(scene, layout, cable, bundle, rated=len(band) <= _FEW_GATHERED)
     hot.sort(key=lambda pair: pair[0])  # the busiest is drawn last, on top
     scene.cables.extend(cable for _, cable in hot)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.graph import Fabric
 
-__all__ = ["LinkLoads", "read_link_loads"]
+__all__ = ["LinkLoads", "links_by_name", "read_link_loads"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def read_link_loads(run: Path, fabric: Fabric) -> LinkLoads:
         the run was of another topology.
     """
     path = run / "links.csv"
-    number = _links_by_name(fabric)
+    number = links_by_name(fabric)
     utilisation = np.zeros(fabric.n_links)
     wire_bytes = np.zeros(fabric.n_links, np.int64)
     try:
@@ -89,7 +89,7 @@ def read_link_loads(run: Path, fabric: Fabric) -> LinkLoads:
     return LinkLoads(run.name, utilisation, wire_bytes)
 
 
-def _links_by_name(fabric: Fabric) -> dict[str, int]:
+def links_by_name(fabric: Fabric) -> dict[str, int]:
     """Return the number of each link by its name; as `Fabric.link_name`, but all at once."""
     names = fabric.device_names
     ends = (fabric.link_src, fabric.link_src_port, fabric.link_dst, fabric.link_dst_port)
