@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from railweave.fabric.fields import Delay, FileModel, HeaderSize, Size, fault
+from railweave.fabric.fields import Delay, FileModel, HeaderSize, Size
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet.model import (
     BufferModel,
@@ -17,6 +17,7 @@ from railweave.fabric.packet.model import (
     LossModel,
     PfcModel,
     TimeOrNone,
+    TrimModel,
     merged,
 )
 from railweave.fabric.packet.settings import PacketSettings, cc_profile
@@ -34,7 +35,9 @@ __all__ = [
 PHY_LATENCY_PS: Final = 100_000
 """FEC and SerDes of a link at 100G and above; assumed, added to 5 ns per metre."""
 
-PACKET_KEYS: Final = ("buffer", "pfc", "ecn", "cc", "recovery", "rto", "loss", "fct_at")
+PACKET_KEYS: Final = (
+    *("buffer", "pfc", "ecn", "cc", "recovery", "trim", "rto", "retries", "loss", "fct_at"),
+)
 """Keys that only the packet engine heeds."""
 
 
@@ -85,21 +88,21 @@ class NetworkModel(FileModel):
     ecn: EcnModel | None = None
     cc: CcModel | None = None
     recovery: Literal["go-back-n", "go-back-0", "selective-repeat", "trim"] | None = Field(
-        None, description="What is done about lost packets (go-back-n); trim: not in this version"
+        None,
+        description="What is done about lost packets (go-back-n; trim on links of model trimming). "
+        "trim: switches cut packets to headers, and receivers give credit",
     )
+    trim: TrimModel | None = None
     rto: TimeOrNone | None = Field(
         None, description="Retransmission timeout, or none (500us, assumed)"
     )
+    retries: int | None = Field(
+        None,
+        ge=0,
+        le=10**6,
+        description="Timeouts in a row before a queue pair gives up (7 [NCCL])",
+    )
     loss: LossModel | None = None
-
-    @model_validator(mode="after")
-    def _not_yet(self) -> NetworkModel:
-        if self.recovery == "trim":
-            raise fault(
-                "trimming is not in this version", key="recovery",
-                expected="go-back-n | go-back-0 | selective-repeat",
-            )  # fmt: skip
-        return self
 
 
 def _latest(models: tuple[NetworkModel | None, ...], name: str) -> Any:
@@ -153,13 +156,13 @@ def packet_blocks(*models: NetworkModel | None) -> NetworkModel:
     given = [model for model in models if model is not None]
     blocks = {
         "buffer": BufferModel, "pfc": PfcModel, "ecn": EcnModel, "cc": CcModel, "loss": LossModel,
-        "ack": AckModel,
+        "ack": AckModel, "trim": TrimModel,
     }  # fmt: skip
     values: dict[str, Any] = {
         name: merged([getattr(model, name) for model in given], kind)
         for name, kind in blocks.items()
     }
-    values |= {name: _latest(models, name) for name in ("fct_at", "recovery", "rto")}
+    values |= {name: _latest(models, name) for name in ("fct_at", "recovery", "rto", "retries")}
     return NetworkModel().model_copy(update=values)
 
 
@@ -172,8 +175,8 @@ def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettin
     1000000000
     """
     all_of = packet_blocks(*models)
-    buffer, pfc, ecn, cc, ack = (
-        getattr(all_of, name) for name in ("buffer", "pfc", "ecn", "cc", "ack")
+    buffer, pfc, ecn, cc, ack, trim = (
+        getattr(all_of, name) for name in ("buffer", "pfc", "ecn", "cc", "ack", "trim")
     )
     assert all_of.loss is not None
     control = None
@@ -214,7 +217,13 @@ def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettin
         "ack_echo": None if cc.notify is None else cc.notify == "ack-echo",
         "recovery": all_of.recovery,
         "rto_ps": None if all_of.rto is None else max(all_of.rto, 0),
+        "retries": all_of.retries,
+        "trim_bytes": trim.size,
+        "trim_queue_bytes": None if trim.queue in (None, -1) else trim.queue,
+        "unasked_bytes": None if trim.window in (None, -1) else trim.window,
+        "pull_packets": trim.pull,
+        "pull_share": trim.credit,
         "loss_rate": all_of.loss.rate,
     }
     known = {name: value for name, value in given.items() if value is not None}
-    return PacketSettings(cc=control, seed=seed, **known)
+    return PacketSettings(cc=control, cc_given=bool(cc.model_fields_set), seed=seed, **known)

@@ -62,7 +62,7 @@ ScenarioSource = Path | str | Mapping[str, Any]
 
 SCHEMA: Final = 1
 _PACKET_POLICIES: Final = ("flowlet", "adaptive")
-_PACKET_KEYS: Final = ("spray", "adaptive", "adaptive_quantum", "flowlet_gap")
+_PACKET_KEYS: Final = ("spray", "entropies", "adaptive", "adaptive_quantum", "flowlet_gap")
 
 
 class RoutingModel(FileModel):
@@ -73,6 +73,13 @@ class RoutingModel(FileModel):
     )
     spray: Literal["random", "rr"] | None = Field(
         None, description="Sprayed packets go at random or in turn (random; packet engine)"
+    )
+    entropies: int | None = Field(
+        None,
+        ge=1,
+        le=2**16,
+        description="Sprayed packets carry so many values in turn, and go by them (256 [UEC] with "
+        "recovery: trim, else none; packet engine)",
     )
     adaptive: Literal["full", "two-choices"] | None = Field(
         None, description="Compare all queues, or two taken at random (full; packet engine)"
@@ -192,11 +199,12 @@ class Scenario:
         settings = packet_settings(self.topology.network, self.model.network, seed=self.model.seed)
         routing = self.model.routing
         spread: Any = {
-            "spray": routing.spray or "random",
+            "spray": "entropy" if routing.entropies else routing.spray or "spray",
             "adaptive": "adaptive" if routing.adaptive != "two-choices" else "two-choices",
             "flowlet": "flowlet",
         }.get(routing.policy, "none")
         given = {
+            "entropies": routing.entropies,
             "adaptive_quantum_bytes": routing.adaptive_quantum,
             "flowlet_gap_ps": routing.flowlet_gap,
         }
@@ -350,6 +358,13 @@ def _refuse_later(document: Document, model: ScenarioModel) -> None:
                 at=("routing", key),
                 expected="engine: packet",
             )
+    routing = model.routing
+    if routing.entropies is not None and (routing.policy != "spray" or routing.spray == "rr"):
+        raise document.error(
+            "entropy values are for sprayed packets",
+            at=("routing", "entropies"),
+            expected="policy: spray, without spray: rr",
+        )
     if model.engine != "packet" and model.routing.policy in _PACKET_POLICIES:
         raise document.error(
             f"{model.routing.policy} routing needs packets, which the {model.engine} engine "

@@ -21,6 +21,7 @@ from railweave.fabric.packet.layout import (
     CONTROL,
     FOREVER,
     NONE,
+    SPREAD_ENTROPY,
     SPREAD_FLOWLET,
     SPREAD_RANDOM,
     SPREAD_TURNS,
@@ -65,10 +66,12 @@ def choose(
     sent = np.int64(packet.psn) + packet.again
     if run.spread == SPREAD_FLOWLET:
         sent = np.int64(qp.flowlet)
+    elif run.spread == SPREAD_ENTROPY:
+        sent = (sent & 65535) % qp.entropies
     sent = 2 * sent + (1 if packet.flag & CONTROL else 0)
     word = (np.uint64(qp.flow) << _32) | np.uint64(sent & 0xFFFFFFFF)
     word = mix((run.spread_key + np.uint64(branch)) ^ mix(word))
-    if run.spread == SPREAD_RANDOM or run.spread == SPREAD_FLOWLET:
+    if run.spread == SPREAD_RANDOM or run.spread == SPREAD_FLOWLET or run.spread == SPREAD_ENTROPY:
         first = _pick(word, count)
         for i in range(count):  # around broken ways
             row = branch + 1 + (first + i) % count

@@ -165,7 +165,8 @@ def admit(
     if own.kind == 0:
         for attempt in range(2):
             free = switch.total - switch.shared
-            if size <= free and leaving.bytes + size <= leaving.limit * free:
+            most = min(leaving.limit * free, leaving.room * 1.0)
+            if size <= free and leaving.bytes + size <= most:
                 switch.shared += size
                 leaving.bytes += size
                 leaving.peak = max(leaving.peak, leaving.bytes)

@@ -237,6 +237,7 @@ class PacketEngine(JobEngine):
             and qp.rto_on == 0
             and rate.armed == 0
             and rate.cut_armed == 0
+            and qp.pulling == 0
         )
 
     # ------------------------------------------------------------------ changing

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from railweave.fabric.jit import jit
+from railweave.fabric.packet.credit import announce, next_entropy
 from railweave.fabric.packet.events import push
 from railweave.fabric.packet.layout import (
     ACK_REQUEST,
@@ -15,8 +16,10 @@ from railweave.fabric.packet.layout import (
     CLASS_BITS,
     CLASS_SHIFT,
     FIRST,
+    KIND_CREDIT,
     KIND_SHIFT,
     LAST,
+    NEW_WINDOW,
     NONE,
     PACE,
     QP_BLOCKED,
@@ -30,25 +33,26 @@ from railweave.fabric.packet.layout import (
     SEND,
     SPREAD_FLOWLET,
     TIMER,
+    TRIM,
     TRUST,
+    WANTED,
 )
+from railweave.fabric.packet.queues import take_packet
 from railweave.fabric.packet.rates import count_bytes, gap_ps, reset
 
-__all__ = ["after_emit", "drop_idle", "emit", "post", "resume", "start_rto", "take_packet", "wake"]
-
-
-@jit(inline=True)
-def take_packet(runs: Any, packets: Any) -> Any:
-    """Take an unused packet row; the event loop sees to it that there is one."""
-    number = np.int64(runs[0].pk_free)
-    runs[0].pk_free = packets[number].next
-    runs[0].pk_left -= 1
-    return number
+__all__ = ["after_emit", "drop_idle", "emit", "post", "resume", "start_rto", "wake"]
 
 
 @jit(inline=True)
 def _hole(qp: Any, bits: Any) -> Any:
     """Return the next packet that a selective repeat owes, or NONE; moves past those arrived."""
+    if qp.mode == TRIM:  # it owes what it was told to be lost, nothing else
+        if qp.wanted == 0:
+            return np.int64(NONE)
+        qp.scan = max(qp.scan, qp.una)
+        while qp.scan < qp.high and bits[qp.bits + (qp.scan & (qp.window - 1))] & WANTED == 0:
+            qp.scan += 1
+        return np.int64(qp.scan)
     if qp.recover < 0:
         return np.int64(NONE)
     qp.scan = max(qp.scan, qp.una)
@@ -63,9 +67,11 @@ def _hole(qp: Any, bits: Any) -> Any:
 def may_send(qp: Any, bits: Any) -> Any:
     """Tell whether a queue pair has a packet that it may send: 1, or why not."""
     if qp.mode >= SELECTIVE and _hole(qp, bits) >= 0:
-        return 1
+        return 1 if qp.mode == SELECTIVE or qp.used < qp.grant else -1
     if qp.node < 0:
         return 0
+    if qp.mode == TRIM:
+        return 1 if qp.used < qp.grant and qp.psn - qp.una < qp.window else -1
     if qp.cap_packets > 0 and (
         qp.psn - qp.una - qp.sacks >= qp.cap_packets or qp.psn - qp.una >= qp.window
     ):
@@ -123,6 +129,9 @@ def emit(
         if owed >= 0:
             resent = True
             psn = np.int64(owed)
+            if qp.mode == TRIM:
+                bits[qp.bits + (psn & (qp.window - 1))] &= 255 - WANTED
+                qp.wanted -= 1
             qp.scan += 1
             node = np.int64(qp.una_node)
             while psn >= nodes[node].psn + nodes[node].packets:
@@ -133,6 +142,12 @@ def emit(
         begins = psn == nodes[node].psn
         ends = psn == nodes[node].psn + nodes[node].packets - 1
     flags = np.int64(qp.bare | (qp.klass << CLASS_BITS))
+    if qp.mode == TRIM:
+        qp.used += 1
+        if nodes[node].state == NEW_WINDOW:
+            flags |= KIND_CREDIT
+    if qp.entropies > 0:
+        next_entropy(qp, bits)
     payload = run.mtu
     if ends:
         payload = nodes[node].payload - (nodes[node].packets - 1) * run.mtu
@@ -244,8 +259,8 @@ def resume(
 
 @jit(inline=True)
 def post(
-    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, rates: Any,
-    nodes: Any, bits: Any, number: Any,
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, packets: Any, qps: Any,
+    rates: Any, nodes: Any, bits: Any, number: Any,
 ) -> Any:  # fmt: skip
     """Give a message to its queue pair; return the port to try, or NONE."""
     run = runs[0]
@@ -257,6 +272,8 @@ def post(
     node.got = 0
     node.psn = qp.posted
     qp.posted += node.packets
+    if qp.mode == TRIM:
+        announce(runs, ports, egress, packets, qps, node, pair)
     idle = qp.node < 0 and run.now - qp.began > run.idle_ps
     if run.cc != CC_NONE and rates[pair].on == 1 and idle:
         reset(qp, rates[pair])
@@ -270,4 +287,7 @@ def post(
         qp.node = number
         qp.left = node.packets
         qp.begins = 1
-    return resume(runs, ev, wheel, far, ports, egress, qps, bits, pair)
+    kick = resume(runs, ev, wheel, far, ports, egress, qps, bits, pair)
+    if qp.mode == TRIM:  # it may have asked for credit
+        kick = np.int64(qp.queue // run.classes)
+    return kick

@@ -37,6 +37,7 @@ from railweave.fabric.packet.layout import (
     NONE,
     PAUSED,
     POST,
+    PULL,
     QP_PACED,
     RATE,
     REACHED,
@@ -44,11 +45,16 @@ from railweave.fabric.packet.layout import (
     RTO,
     SEND,
     SUSPECT,
+    TRIM,
+    TRIMMED,
     TX_END,
 )
-from railweave.fabric.packet.ports import enqueue, free_packet, mark, start
+from railweave.fabric.packet.ports import mark, start
+from railweave.fabric.packet.queues import enqueue, free_packet
 from railweave.fabric.packet.rates import cut_tick, rate_tick
 from railweave.fabric.packet.receive import receive, timeout
+from railweave.fabric.packet.sprayed import pull_credit, receive_sprayed, timeout_sprayed
+from railweave.fabric.packet.trimming import trim
 
 __all__ = ["advance"]
 
@@ -226,10 +232,16 @@ def advance(
                 ahead = choose(runs, ports, egress, qps, hops, packet, ahead)
                 onward = np.int64(hops[ahead].link)
             if onward < 0:
-                kick = receive(
-                    runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups, bits,
-                    arg,
-                )  # fmt: skip
+                if qps[packet.qp].mode == TRIM:
+                    kick = receive_sprayed(
+                        runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups,
+                        bits, arg,
+                    )  # fmt: skip
+                else:
+                    kick = receive(
+                        runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups,
+                        bits, arg,
+                    )  # fmt: skip
                 free_packet(runs, packets, arg)
             else:
                 klass = np.int64(packet.flag >> CLASS_BITS)
@@ -253,10 +265,34 @@ def advance(
                         row = egress[out]
                         if row.bytes > row.kmin:
                             mark(ports, row, onward, qps[packet.qp].flow, packet, row.bytes)
-                    taken = admit(
-                        runs, ev, wheel, far, ports, egress, ingress, switches, swports,
-                        queue, out, size,
-                    )  # fmt: skip
+                    while True:
+                        taken = admit(
+                            runs, ev, wheel, far, ports, egress, ingress, switches, swports,
+                            queue, out, size,
+                        )  # fmt: skip
+                        if taken == 1 or run.trim_wire == 0 or ingress[queue].kind != 0:
+                            break
+                        if packet.flag & (CONTROL | TRIMMED):
+                            break
+                        # What does not fit goes on as its header, or the last of the queue does.
+                        trim(
+                            ports,
+                            run,
+                            egress,
+                            ingress,
+                            switches,
+                            packets,
+                            qps,
+                            out,
+                            queue,
+                            ahead,
+                            arg,
+                        )
+                        ahead = np.int64(packet.at)
+                        klass = np.int64(run.strict)
+                        queue = np.int64(packet.ingress) // run.classes * run.classes + klass
+                        out = onward * run.classes + klass
+                        size = np.int64(packet.wire) - run.gap
                 if taken == 1:
                     packet.at = ahead
                     packet.ingress = queue
@@ -276,7 +312,11 @@ def advance(
         elif kind == SEND:
             number = entity & _KINDS
             if entity >> KIND_SHIFT == POST:
-                kick = post(runs, ev, wheel, far, ports, egress, qps, rates, nodes, bits, number)
+                kick = post(
+                    runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, bits, number
+                )  # fmt: skip
+            elif entity >> KIND_SHIFT == PULL:
+                kick = pull_credit(runs, ev, wheel, far, ports, egress, packets, qps, number)
             elif qps[number].state == QP_PACED and qps[number].armed == now:
                 if qps[number].free > now:
                     qps[number].armed = qps[number].free
@@ -299,7 +339,12 @@ def advance(
             elif timer == REFRESH:
                 refresh(runs, ev, wheel, far, ports, ingress, number)
             elif timer == RTO:
-                kick = timeout(runs, ev, wheel, far, ports, egress, qps, nodes, bits, number)
+                if qps[number].mode == TRIM:
+                    kick = timeout_sprayed(
+                        runs, ev, wheel, far, ports, egress, packets, qps, bits, number
+                    )
+                else:
+                    kick = timeout(runs, ev, wheel, far, ports, egress, qps, nodes, bits, number)
                 if run.failed_qp >= 0:
                     return FAILED
         if kick >= 0:

@@ -100,11 +100,13 @@ SPREAD_TURNS: Final = 2
 SPREAD_ADAPTIVE: Final = 3
 SPREAD_TWO: Final = 4  # adaptive, between two at random
 SPREAD_FLOWLET: Final = 5
+SPREAD_ENTROPY: Final = 6  # by a value that each packet carries
 TRUST: Final = 0  # nothing can be lost: no recovery
 GO_BACK_N: Final = 1
 GO_BACK_0: Final = 2
 SELECTIVE: Final = 3
 TRIM: Final = 4
+NEW_WINDOW: Final = 3  # state of a message that a queue pair began with after silence
 
 #: Scalars of the whole simulation.
 RUN: Final = np.dtype(
@@ -192,6 +194,12 @@ RUN: Final = np.dtype(
         ("late", "i8"),
         ("failed_qp", "i8"),
         ("blocked", "i8"),  # queues that are paused now
+        # trimming and receiver credit
+        ("trim_wire", "i8"),  # of a trimmed packet; 0: full queues drop
+        ("pull_wire", "i8"),
+        ("pull_packets", "i8"),  # that one pull grants at most
+        ("pull_share", "f8"),  # of the receiver's rate that pulls ask for
+        ("pulls", "i8"),
     ],
     align=True,
 )
@@ -236,7 +244,12 @@ PORT: Final = np.dtype(
         ("draws", "u8"),  # key of its random draws
         ("pauses", "i4"),  # pause frames that this port sent
         ("need", "i4"),  # credit without which it waits
-        ("unused", "i8", 7),
+        ("headers", "i8"),  # urgent frames sent in a row while data waited (trimming)
+        ("pull_at", "i8"),  # no pull from this host before
+        ("pull_head", "i4"),  # queue pairs that this host is to give credit to, in turn
+        ("pull_tail", "i4"),
+        ("pull_on", "i8"),  # 1 while a pull event is on its way
+        ("unused", "i8", 3),
     ],
     align=True,
 )
@@ -267,7 +280,8 @@ EGRESS: Final = np.dtype(
         ("quantum", "i8"),
         ("seen", "i8"),  # frames at the last check
         ("expiry", "i8"),  # 1 while an expiry event is on its way
-        ("unused", "i8", 3),
+        ("room", "i8"),  # lossy: bytes it may hold at most
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -397,6 +411,22 @@ QP: Final = np.dtype(
         ("timeouts", "i8"),
         ("flowlet", "i8"),
         ("answers", "i8"),  # control packets sent back
+        # trimming and receiver credit, in packets: at the sender
+        ("used", "i8"),  # transmissions
+        ("grant", "i8"),  # transmissions allowed
+        ("wanted", "i4"),  # packets known to be trimmed or lost
+        ("unasked", "i4"),  # packets it may send before it holds credit
+        ("entropies", "i4"),  # values that its packets take in turn
+        ("avoid", "i4"),  # first byte of the values to be left out of their next turn
+        # and at the receiver
+        ("arrived", "i8"),
+        ("want", "i8"),  # transmissions that it takes as far as is known
+        ("granted", "i8"),
+        ("known", "i4"),  # packets of all messages heard of
+        ("fresh", "i4"),  # first packet of the last message that began a new window
+        ("pull_next", "i4"),
+        ("pulling", "i4"),  # 1 while it waits for credit at its receiver
+        ("pacer", "i4"),  # port of the receiver that sends the credit
     ],
     align=True,
 )
@@ -440,7 +470,7 @@ NODE: Final = np.dtype(
         ("packets", "i4"),
         ("got", "i4"),  # packets that have arrived
         ("psn", "i4"),  # of its first packet
-        ("state", "i4"),  # 0 waits, 1 sends, 2 ended
+        ("state", "i4"),  # 0 waits, 1 sends, 2 ended; NEW_WINDOW: sends
     ],
     align=True,
 )

@@ -21,6 +21,7 @@ __all__ = [
     "EcnModel",
     "LossModel",
     "PfcModel",
+    "TrimModel",
     "merged",
 ]
 
@@ -166,6 +167,26 @@ class CcModel(FileModel):
     )
     cnp_interval: Time | None = Field(
         None, description="Between notifications of a queue pair (50us [P15]; nic: 4us [A])"
+    )
+
+
+class TrimModel(FileModel):
+    """Trimming and receiver credit (recovery: trim)."""
+
+    size: Size | None = Field(
+        None, ge=64, le=2**14, description="What is left of a trimmed packet, L2 (64B [UEC])"
+    )
+    queue: SizeOrAuto | None = Field(
+        None,
+        description="Beyond it data is trimmed; headers may take twice that (auto: one "
+        "bandwidth-delay product [UEC]; NDP: eight packets)",
+    )
+    window: SizeOrAuto | None = Field(
+        None, description="Sent before credit is needed (auto: the path's BDP [EQDS])"
+    )
+    pull: int | None = Field(None, ge=1, description="Packets that one pull grants (4 [UEC])")
+    credit: float | None = Field(
+        None, gt=0, le=1, description="Share of its line that a receiver grants (0.98 [A])"
     )
 
 

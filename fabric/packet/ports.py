@@ -33,21 +33,16 @@ from railweave.fabric.packet.layout import (
     KIND_SHIFT,
     LAST,
     NONE,
+    TRIMMED,
     TX_END,
 )
+from railweave.fabric.packet.queues import free_packet
+from railweave.fabric.packet.trimming import headers_first
 
-__all__ = ["chance", "enqueue", "free_packet", "mark", "start"]
+__all__ = ["chance", "mark", "start"]
 
 _UNIT = 2.0**-53
 _EVENTFUL = LAST | CE | ACK_REQUEST | CONTROL
-
-
-@jit(inline=True)
-def free_packet(runs: Any, packets: Any, number: Any) -> None:
-    """Give a packet's row back."""
-    packets[number].next = runs[0].pk_free
-    runs[0].pk_free = number
-    runs[0].pk_left += 1
 
 
 @jit(inline=True)
@@ -70,21 +65,6 @@ def mark(ports: Any, queue: Any, link: Any, flow: Any, packet: Any, behind: Any)
             packet.flag |= CE
     if packet.flag & CE:
         queue.marked += 1
-
-
-@jit(inline=True)
-def enqueue(
-    ports: Any, egress: Any, packets: Any, link: Any, klass: Any, queue: Any, number: Any
-) -> None:
-    """Append a packet to a queue."""
-    row = egress[queue]
-    packets[number].next = NONE
-    if row.head < 0:
-        row.head = number
-        ports[link].mask |= 1 << klass
-    else:
-        packets[row.tail].next = number
-    row.tail = number
 
 
 @jit(inline=True)
@@ -140,6 +120,8 @@ def start(
     ready = port.mask & ~port.blocked
     if ready == 0 or port.up == 0:
         return
+    if run.trim_wire > 0:
+        ready = headers_first(run, port, ready)
     first = link * run.classes
     klass = _pick(egress, port, first, ready, run.strict, run.classes)
     row = egress[first + klass]
@@ -167,7 +149,7 @@ def start(
         port.mask &= ~(1 << klass)
     wire = np.int64(packet.wire)
     inner = wire - run.gap
-    if port.inside == 1 and packet.flag & BARE == 0:
+    if port.inside == 1 and packet.flag & (BARE | TRIMMED) == 0:
         wire -= run.overhead
         if packet.flag & FIRST:
             wire -= run.first
@@ -184,7 +166,7 @@ def start(
     if run.strict > 1:
         row.deficit -= wire
     end = serialise(ports, link, now, wire)
-    if flags & CONTROL:
+    if flags & (CONTROL | TRIMMED):
         port.control_bytes += wire
     else:
         port.data_bytes += wire

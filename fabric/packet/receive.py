@@ -15,7 +15,7 @@ import numpy as np
 
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.events import push
-from railweave.fabric.packet.hosts import resume, start_rto, take_packet
+from railweave.fabric.packet.hosts import resume, start_rto
 from railweave.fabric.packet.layout import (
     ACK_REQUEST,
     CC_NONE,
@@ -39,14 +39,14 @@ from railweave.fabric.packet.layout import (
     TIMER,
     TRUST,
 )
-from railweave.fabric.packet.ports import enqueue
+from railweave.fabric.packet.queues import enqueue, take_packet
 from railweave.fabric.packet.rates import congested
 
-__all__ = ["receive", "timeout"]
+__all__ = ["acknowledged", "answer_with", "ended", "receive", "timeout"]
 
 
 @jit(inline=True)
-def _answer(
+def answer_with(
     runs: Any, ports: Any, egress: Any, packets: Any, qps: Any, pair: Any, wire: Any, flags: Any,
     psn: Any, told: Any,
 ) -> Any:  # fmt: skip
@@ -88,13 +88,13 @@ def _ack(
         qp.naks += 1
     else:
         run.acks += 1
-    return _answer(
+    return answer_with(
         runs, ports, egress, packets, qps, pair, run.ack_wire, flags, np.int64(qp.expected), told
     )
 
 
 @jit(inline=True)
-def _ended(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, node: Any, number: Any) -> None:
+def ended(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, node: Any, number: Any) -> None:
     """Let a message end when its host has noticed."""
     node.state = 2
     at = runs[0].now + qps[node.qp].latency
@@ -126,7 +126,7 @@ def _take_data(
         ):
             qp.cnp_at = run.now
             run.cnps += 1
-            out = _answer(runs, ports, egress, packets, qps, pair, run.cnp_wire, KIND_CNP, 0, 0)
+            out = answer_with(runs, ports, egress, packets, qps, pair, run.cnp_wire, KIND_CNP, 0, 0)
     if qp.mode == TRUST:
         qp.expected = psn + 1
         node.got += 1
@@ -135,7 +135,7 @@ def _take_data(
             out = _ack(runs, ports, egress, packets, qps, pair, KIND_ACK, told)
         complete = node.got == node.packets or (run.fold == 1 and flags & LAST != 0)
         if complete and run.sender_ends == 0:
-            _ended(runs, ev, wheel, far, qps, node, message)
+            ended(runs, ev, wheel, far, qps, node, message)
         return out
     fresh = False
     answer = 0
@@ -183,14 +183,14 @@ def _take_data(
     if fresh:
         node.got += 1
         if node.got == node.packets and run.sender_ends == 0:
-            _ended(runs, ev, wheel, far, qps, node, message)
+            ended(runs, ev, wheel, far, qps, node, message)
     if answer:
         out = _ack(runs, ports, egress, packets, qps, pair, answer, psn)
     return out
 
 
 @jit(inline=True)
-def _acknowledged(
+def acknowledged(
     runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, groups: Any, bits: Any,
     pair: Any, psn: Any,
 ) -> None:  # fmt: skip
@@ -214,7 +214,7 @@ def _acknowledged(
         if psn < node.psn + node.packets:
             break
         if run.sender_ends == 1:
-            _ended(runs, ev, wheel, far, qps, node, np.int64(qp.una_node))
+            ended(runs, ev, wheel, far, qps, node, np.int64(qp.una_node))
         groups[node.group].open -= 1
         qp.una_node = node.next
     if qp.una_node < 0:
@@ -263,10 +263,10 @@ def _take_answer(
         return np.int64(NONE)
     if qp.mode == TRUST:
         if run.sender_ends == 1 and packet.node >= 0:
-            _ended(runs, ev, wheel, far, qps, nodes[packet.node], np.int64(packet.node))
+            ended(runs, ev, wheel, far, qps, nodes[packet.node], np.int64(packet.node))
         return np.int64(NONE)
     back = flags & KIND_NAK != 0 and packet.psn >= qp.una
-    _acknowledged(runs, ev, wheel, far, qps, nodes, groups, bits, pair, np.int64(packet.psn))
+    acknowledged(runs, ev, wheel, far, qps, nodes, groups, bits, pair, np.int64(packet.psn))
     if back and qp.mode <= GO_BACK_0:
         _go_back(qp, nodes)
     elif back:

@@ -134,15 +134,27 @@ class PacketSettings:
     ecn
         Switches mark.
     kmin_bytes, kmax_bytes, pmax
-        The law of the marks.
+        The law of the marks; None: by the link's rate, or by the room of a trimming queue.
     ecn_at_enqueue
         Mark on arrival at the queue, else on departure.
     cc
         DCQCN, or None: every queue pair sends at its line's rate.
+    cc_given
+        Somebody asked for it; else there is none where receivers give credit.
     ack_echo
         Marks are echoed on acknowledgements, else told by notification packets.
     recovery
-        What is done about lost packets.
+        What is done about lost packets; None: ``trim`` on fabrics with trimming links, else
+        ``go-back-n``.
+    trim_bytes
+        What is left of a trimmed packet, without preamble and gap.
+    trim_queue_bytes
+        Beyond this a queue's packets are trimmed; None: one bandwidth-delay product. Headers may
+        take twice that.
+    unasked_bytes
+        What a sender sends before it needs credit; None: its path's bandwidth-delay product.
+    pull_packets, pull_share
+        Packets that one pull asks for, and the share of the line that pulls ask for altogether.
     rto_ps, rto_low_ps
         Retransmission timeout (0: none), and that of a selective repeat with fewer than three
         packets under way.
@@ -152,8 +164,9 @@ class PacketSettings:
         Probability that a packet is lost on a network link.
     spread
         How packets choose among equal ways at each switch: not at all (the routing decides), each
-        by itself (``random``, ``rr``: in turn, ``adaptive``: shortest queue, ``two-choices``), or
-        again after a pause (``flowlet``).
+        by itself (``random``, ``rr``: in turn, ``adaptive``: shortest queue, ``two-choices``),
+        again after a pause (``flowlet``), or by the one of ``entropies`` values that it carries.
+        ``spray``: that where packets are trimmed, else at random.
     adaptive_quantum_bytes
         Queues are compared in steps of this many bytes (assumed).
     flowlet_gap_ps
@@ -184,16 +197,25 @@ class PacketSettings:
     ecn: bool = True
     kmin_bytes: int | None = None
     kmax_bytes: int | None = None
-    pmax: float = 0.2
+    pmax: float | None = None
     ecn_at_enqueue: bool = False
     cc: CcSettings | None = None
+    cc_given: bool = True
     ack_echo: bool = False
-    recovery: Literal["go-back-n", "go-back-0", "selective-repeat"] = "go-back-n"
+    recovery: Literal["go-back-n", "go-back-0", "selective-repeat", "trim"] | None = None
     rto_ps: int = 500 * US
     rto_low_ps: int = 100 * US
     retries: int = 7
     loss_rate: float = 0.0
-    spread: Literal["none", "random", "rr", "adaptive", "two-choices", "flowlet"] = "none"
+    trim_bytes: int = 64
+    trim_queue_bytes: int | None = None
+    unasked_bytes: int | None = None
+    pull_packets: int = 4
+    pull_share: float = 0.98
+    spread: Literal[
+        "none", "spray", "random", "rr", "adaptive", "two-choices", "flowlet", "entropy"
+    ] = "none"
+    entropies: int = 256
     adaptive_quantum_bytes: int = 8192
     flowlet_gap_ps: int = 50 * US
     seed: int = 1

@@ -22,6 +22,14 @@ from railweave.fabric.packet.settings import (
     quantum_ps,
     response_ps,
 )
+from railweave.fabric.packet.spraying import (
+    limit_queues,
+    prepare_trimming,
+    recovery_of,
+    run_sprays,
+    set_entropies,
+    trim_marks,
+)
 from railweave.fabric.units import PS_PER_S, format_size
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PacketState", "stream_key", "switch_buffers"]
 
+_PMAX: Final = 0.2  # [HPCC]
 _PFC_WIRE: Final = 84  # IEEE 802.1Qbb: 64 bytes, preamble and gap
 _CNP_EXTRA: Final = 12  # 16 reserved bytes instead of an AETH (InfiniBand annex A17)
 _BUFFER: Final = 64_000_000  # of a switch whose catalogue entry gives none; assumed
@@ -48,11 +57,13 @@ _SPREADS: Final = {
     "adaptive": lay.SPREAD_ADAPTIVE,
     "two-choices": lay.SPREAD_TWO,
     "flowlet": lay.SPREAD_FLOWLET,
+    "entropy": lay.SPREAD_ENTROPY,
 }
 _MODES: Final = {
     "go-back-n": lay.GO_BACK_N,
     "go-back-0": lay.GO_BACK_0,
     "selective-repeat": lay.SELECTIVE,
+    "trim": lay.TRIM,
 }
 
 
@@ -170,8 +181,10 @@ class PacketState:
         run.enqueue_marks = int(settings.ecn_at_enqueue)
         run.loss = settings.loss_rate
         run.failed_qp = lay.NONE
-        self.mode = lay.TRUST if self._lossless() else _MODES[settings.recovery]
-        run.spread = _SPREADS[settings.spread]
+        self.mode = lay.TRUST if self._lossless() else _MODES[recovery_of(self.fabric, settings)]
+        self.cc = settings.cc if settings.cc_given or self.mode != lay.TRIM else None
+        sprays = "entropy" if self.mode == lay.TRIM else "random"
+        run.spread = _SPREADS[sprays if settings.spread == "spray" else settings.spread]
         run.spread_key = stream_key(settings.seed, _BALANCE, 0)
         run.spread_quantum, run.flowlet_ps = (
             settings.adaptive_quantum_bytes,
@@ -179,9 +192,10 @@ class PacketState:
         )
         in_order = settings.spread in ("none", "flowlet")
         run.fold = int(self.mode == lay.TRUST and in_order)
+        prepare_trimming(self)
         run.rto_ps, run.rto_low_ps = settings.rto_ps, min(settings.rto_low_ps, settings.rto_ps)
         run.retries = settings.retries
-        cc = settings.cc
+        cc = self.cc
         if cc is not None:
             run.cc = lay.CC_PAPER if cc.paper else lay.CC_NIC
             run.ack_echo, run.clamp = int(settings.ack_echo), int(cc.clamp)
@@ -216,6 +230,7 @@ class PacketState:
         ports.rate, ports.prop = rate, fabric.link_delay_ps
         ports.peer_prop = fabric.link_delay_ps[np.arange(fabric.n_links) ^ 1]
         ports.svc_queue = ports.svc_in = ports.switch = lay.NONE
+        ports.pull_head = ports.pull_tail = lay.NONE
         ports.inside = ~fabric.link_network
         ports.up = fabric.link_up
         ports.credit = ~fabric.link_network | (fabric.link_model == LinkModel.INFINIBAND)
@@ -257,13 +272,15 @@ class PacketState:
         ingress = self.ingress = records(lay.INGRESS, links * classes)
         egress.head = egress.tail = egress.ready = egress.ready_tail = lay.NONE
         egress.kmin = egress.kmax = lay.FOREVER
-        egress.limit = settings.alpha_lossy
+        egress.limit, egress.room = settings.alpha_lossy, lay.FOREVER
         egress.quantum = run.mtu + run.overhead
         rate, delay = fabric.link_rate_bps, fabric.link_delay_ps
         frame = int(self.ports.need.max(initial=0))
         # Twice the bandwidth-delay product and two frames (assumed), where senders hold credit.
         window = np.ceil(2 * rate * 2.0 * delay / 8e12).astype(np.int64) + 2 * frame
         lossless = [p in settings.lossless for p in self.priorities[:-1]]
+        if run.trim_wire:
+            limit_queues(self)
         for klass in range(classes):
             mine = np.arange(links) * classes + klass
             egress.credit[mine] = window
@@ -281,16 +298,16 @@ class PacketState:
 
     def _set_marks(self, mine: NDArray[np.int64]) -> None:
         fabric, settings = self.fabric, self.settings
-        marks = np.flatnonzero(
-            (fabric.link_model == LinkModel.ROCE_LOSSLESS)
-            | (fabric.link_model == LinkModel.ROCE_LOSSY)
-        )
-        for link in marks:
+        models = (LinkModel.ROCE_LOSSLESS, LinkModel.ROCE_LOSSY, LinkModel.TRIMMING)
+        for link in np.flatnonzero(np.isin(fabric.link_model, models)):
             low, high = ecn_thresholds(int(fabric.link_rate_bps[link]))
+            pmax = _PMAX
             row = self.egress[mine[link]]
+            if self.run.trim_wire and row.room < lay.FOREVER:
+                low, high, pmax = trim_marks(int(row.room))
             row.kmin = low if settings.kmin_bytes is None else settings.kmin_bytes
             row.kmax = high if settings.kmax_bytes is None else settings.kmax_bytes
-            row.pmax = settings.pmax
+            row.pmax = pmax if settings.pmax is None else settings.pmax
 
     def _set_thresholds(self, mine: NDArray[np.int64], frame: int) -> None:
         """Make the ingress queues of one class lossless on the links that pause."""
@@ -406,6 +423,7 @@ class PacketState:
         back: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
         priority: int | None = None,
         cap_bps: int | None = None,
+        entropies: int | None = None,
         into: int | None = None,
     ) -> NDArray[np.int64]:
         """Make a queue pair along each path (CSR) and return their numbers.
@@ -422,6 +440,8 @@ class PacketState:
             802.1p priority of their data.
         cap_bps
             Highest rate on the wire.
+        entropies
+            Values that packets carry in turn; None: the settings' number.
         into
             Row of an unused queue pair to write to, where one is made.
         """
@@ -455,14 +475,16 @@ class PacketState:
             rows["rate"] = np.minimum(cap_bps, line)
         self._set_framing(rows, crosses)
         rates = records(lay.RATE_STATE, n)
-        cc = self.settings.cc
+        cc = self.cc
         if cc is not None:
             rates["floor"] = cc.min_bps
             rates["step"], rates["leap"] = cc.steps_bps(line.astype(np.float64))
             rates["target"], rates["alpha"], rates["rate_at"] = line, 1.0, -1
             rows["rate"] = np.where(crosses, np.minimum(rows["line"], rows["cap"]), rows["rate"])
-        if self.mode == lay.SELECTIVE:
+        if self.mode >= lay.SELECTIVE:
             self._set_windows(rows, crosses, ptr, links, back)
+        if run_sprays(self):
+            set_entropies(self, rows, entropies)
         self.qps[numbers], self.rates[numbers] = rows, rates
         return numbers
 
@@ -498,9 +520,22 @@ class PacketState:
         cap = np.ceil(slowest * trip / 8e12 / frame).astype(np.int64) + 1
         # How far packets may be ahead of a lost one.
         window = 1 << np.ceil(np.log2(8 * cap)).astype(np.int64)
-        rows["cap_packets"], rows["window"] = np.where(crosses, cap, 0), window
+        rows["window"] = window
+        if self.mode == lay.TRIM:
+            unasked = self.settings.unasked_bytes
+            cap = cap if unasked is None else np.maximum(1, -(-unasked // frame))
+            rows["unasked"] = rows["grant"] = rows["granted"] = cap
+            rows["fresh"] = rows["pull_next"] = lay.NONE
+            place = np.where(fabric.link_network[links], np.arange(len(links)), -1)
+            rows["pacer"] = links[np.maximum(np.maximum.reduceat(place, ptr[:-1]), 0)] ^ 1
+        else:
+            rows["cap_packets"] = np.where(crosses, cap, 0)
         rows["bits"] = self.n_bits + np.cumsum(window) - window
-        self.n_bits += int(window.sum())
+        self.claim_bits(int(window.sum()))
+
+    def claim_bits(self, count: int) -> None:
+        """Make room for ``count`` more bytes of states of packets and entropy values."""
+        self.n_bits += count
         self.bits = grown(self.bits, self.n_bits)
 
     def _class(self, priority: int | None) -> int:

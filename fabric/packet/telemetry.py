@@ -48,6 +48,7 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
             "link_down": int(run.drops_down),
         },
         "trims": int(run.trims),
+        "pulls": int(run.pulls),
         "timeouts": int(run.timeouts),
         "retransmitted_bytes": int(run.resent),
         "out_of_sequence": int(run.late),
@@ -74,6 +75,7 @@ def link_columns(engine: PacketEngine) -> dict[str, list[int]]:
         "paused_ps": per_link(paused).sum(axis=1),
         "ecn_marked": per_link(state.egress.marked).sum(axis=1),
         "dropped": per_link(state.egress.dropped + state.ingress.dropped).sum(axis=1),
+        "trimmed": per_link(state.egress.trimmed).sum(axis=1),
         "peak_queue_bytes": per_link(state.egress.peak).max(axis=1),
         "peak_ingress_bytes": per_link(state.ingress.peak).max(axis=1),
     }
