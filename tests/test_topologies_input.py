@@ -48,7 +48,6 @@ BAD = [
      "at most 400Gbps (connectx-7)"),
     (RAIL, "mtu: 4096B", "mtu: 4096", 14, "network.mtu", "4096B"),
     (RAIL, "mtu: 4096B", "pfc: {enable: true}", 14, "network.pfc.enable", "mean 'enabled'?"),
-    (RAIL, "mtu: 4096B", "recovery: trim", 14, "network.recovery", "trimming is not in this"),
     (RAIL, "mtu: 4096B", "buffer: {headroom: 5}", 14, "network.buffer.headroom", "no unit"),
     (KARY, "k: 16", "k: 15", 7, "k", "a multiple of 2"),
     (KARY, "{model: single-nic-400g}", "{count: 1000, model: single-nic-400g}", 8, "hosts.count",
