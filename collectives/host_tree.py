@@ -8,8 +8,9 @@ comes back the same way. Between two hosts each sends the buffer once, where a r
 ``2 * (n - 1) / n`` of it: busbw may exceed the rate of the NICs.
 
 Time with ``N`` hosts of ``g`` ranks, fully pipelined: ``2 * (g - 1) * alpha' + 2 * ceil(log2(N)) *
-alpha`` and the larger of ``2 * S / B'`` and ``L * S / (c * B)``, primes within a host, where ``c``
-NICs are in use and ``L`` is 1, 1.5 or 2 for two, three or more hosts.
+alpha`` and the larger of ``2 * (g - 1) / g * S / B'``, with chains that begin at every rank, and
+``L * S / (c * B)``, primes within a host, where ``c`` NICs are in use and ``L`` is 1, 1.5 or 2 for
+two, three or more hosts.
 
 Source: NVIDIA/nccl src/graph/trees.cc (``ncclGetDtree``) and src/graph/connect.cc, where the tree
 within a node is a chain.
@@ -18,12 +19,13 @@ within a node is a chain.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from math import isqrt
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from railweave.collectives.algorithm import Links, Shape, algorithm
-from railweave.collectives.pipeline import SLOTS, limit_to_slots, sized_chunks
+from railweave.collectives.pipeline import SLOTS, limit_to_slots
 from railweave.collectives.structure import Structure, StructureBuilder
 from railweave.collectives.tree import tree_levels, two_trees
 from railweave.fabric.units import PS_PER_S
@@ -35,25 +37,26 @@ if TYPE_CHECKING:
 
 __all__ = ["host_tree_all_reduce"]
 
+_MOST_CHUNKS: Final = 32
+_MOST_NODES: Final = 2**18
+
 
 def _options(
     shape: Shape, size_bytes: int, links: Links | None, given: Mapping[str, int]
 ) -> Mapping[str, int]:
-    hosts, least = len(shape.host_shares), min(shape.host_shares)
-    channels = given.get("channels", least if hosts > 1 else 1)
+    """Return a channel for each NIC, and pieces that grow with the root of what a tree carries.
+
+    A pipeline of ``k`` pieces over ``D`` hops takes ``(D + k - 1) * (alpha + S / (k * B))``.
+    """
+    del links
+    channels = given.get("channels", min(shape.host_shares))
     found: dict[str, int] = {} if "channels" in given else {"channels": channels}
-    depth = 2 * (max(shape.host_shares) - 1 + (hosts - 1).bit_length())
-    per_chunk = 4 * (shape.ranks - 1) * channels
-    found |= sized_chunks(
-        shape,
-        size_bytes // (2 * channels),
-        links,
-        given,
-        depth=max(depth, 1),
-        nodes_per_chunk=per_chunk,
-    )
-    if "chunks" in found and "chunk_bytes" not in given:
-        found["chunks"] = min(found["chunks"], 64)  # filling takes little of the time then
+    stream = size_bytes // (2 * channels)
+    if "chunk_bytes" in given:
+        found["chunks"] = max(-(-stream // given["chunk_bytes"]), 1)
+    elif "chunks" not in given and shape.ranks > 1:
+        most = max(_MOST_NODES // (4 * (shape.ranks - 1) * channels), 2)
+        found["chunks"] = max(min(isqrt(stream // 1024), _MOST_CHUNKS, most), 1)
     return found
 
 
@@ -74,7 +77,7 @@ def _tree_ps(
     latency = 2 * (most - 1) * links.local_alpha_ps + (
         2 * (hosts - 1).bit_length() * links.alpha_ps
     )
-    inside = size_ps * min(most - 1, 2) / links.local_rate_bps
+    inside = size_ps * Fraction(2 * (most - 1), most) / links.local_rate_bps
     load = {1: Fraction(0), 2: Fraction(1), 3: Fraction(3, 2)}.get(hosts, Fraction(2))
     across = size_ps * load / (min(channels, *shares, 64) * links.rate_bps)
     return latency + max(inside, across)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["nvls_all_gather", "nvls_all_reduce", "nvls_reduce_scatter"]
 
-_PIECES = 64  # of a buffer under way through a switch, so that filling it takes little
+_PIECES = 256  # of a buffer through one switch one after another, so that filling takes little
+_PIECES_OF_MANY = 512  # over several hosts, on all connections between two of them
 _LEAST_BYTES = 16384  # a shorter piece costs more events than it gains
 _MOST_NODES = 2**18
 
@@ -55,7 +56,8 @@ def _options(
         return {"chunks": max(-(-size_bytes // (shares * given["chunk_bytes"])), 1)}
     most = max(_MOST_NODES // (shares * 3 * shape.ranks), 1)
     long = max(size_bytes // (shares * _LEAST_BYTES), 1)
-    return {"chunks": min(max(-(-_PIECES // shares), 1), most, long)}
+    pieces = _PIECES if len(shape.host_shares) == 1 else _PIECES_OF_MANY
+    return {"chunks": min(max(-(-pieces // shares), 1), most, long)}
 
 
 def _alone_ps(shape: Shape, size_bytes: int, links: Links, *, chunks: int = 1) -> Fraction:

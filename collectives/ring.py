@@ -61,6 +61,35 @@ def _ring(ranks: int, *, steps: int, reducing: int, first: int) -> Structure:
     return build.finish()
 
 
+def _looped_rings(shape: Shape, *, steps: int, reducing: int, channels: int) -> Structure:
+    """Build rings of several channels, a node for each rank of each that runs once per step.
+
+    Chunk ``channel * ranks + place`` belongs to the rank at that place of the channel's ring, so
+    that it is for operations whose result has no order of ranks: all_reduce.
+    """
+    ranks = shape.ranks
+    orders = channel_orders(shape, channels)
+    build = StructureBuilder(n_ranks=ranks, n_chunks=ranks * channels)
+    first = np.arange(channels, dtype=np.int32)[:, None] * np.int32(ranks)
+    place = np.arange(ranks, dtype=np.int32)[None, :]
+    node = build.transfers(
+        src=orders,
+        dst=np.roll(orders, -1, axis=1),
+        chunk=first + (place - np.int32(1)) % np.int32(ranks),
+        combine=True,
+        channel=np.arange(channels, dtype=np.int32)[:, None],
+    )
+    build.loop(
+        node,
+        after=np.roll(node, -1, axis=1),
+        runs=steps,
+        first=first,
+        cycle=ranks,
+        combining=reducing,
+    )
+    return build.finish()
+
+
 def _rings(
     shape: Shape, *, steps: int, reducing: int, first: int, channels: int, chunks: int, slots: int
 ) -> Structure:
@@ -98,6 +127,8 @@ def _build(
     reducing = (shape.ranks - 1) * reduces
     if channels == chunks == 1:
         return _ring(shape.ranks, steps=steps, reducing=reducing, first=first)
+    if chunks == 1 and turns == 2 and steps:
+        return _looped_rings(shape, steps=steps, reducing=reducing, channels=channels)
     return _rings(
         shape,
         steps=steps,

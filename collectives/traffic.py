@@ -94,7 +94,7 @@ def traffic_of(
         return Traffic(
             steps=2 * (per_node - 1),
             net_steps=2 * levels,
-            link_bytes=(2 if per_node > 2 else 1) * size if inside else 0.0,
+            link_bytes=2 * size * (per_node - 1) / per_node,  # chains of channels begin anywhere
             node_bytes=_tree_load(nodes) * size,
         )
     if algorithm == "PAT":
