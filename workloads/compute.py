@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compute time of a step by the roofline model, block by block.
 
-A block (attention, feed-forward, output head) takes the longer of its arithmetic and its memory
-traffic (Williams, Waterman and Patterson, "Roofline", CACM 2009):
+A block (attention or mixer, feed-forward, output head) takes the longer of its arithmetic and its
+memory traffic (Williams, Waterman and Patterson, "Roofline", CACM 2009):
 
 ``t = max(flops / (F * eff_compute), (weights read + cache read and written) / (B * eff_memory))``
 
-Arithmetic is two operations per weight that a token meets and four per query head, head element
-and attended position. Activations between fused kernels are left out: they are small beside the
-weights in decode and beside the arithmetic in prefill. The input table is looked up, not read.
-Experts' weights are read if any token of the step visits them, under uniform routing.
+What counts is in `railweave.workloads.compute_blocks`. The input table is looked up, not read.
 
 Each block also takes a fixed time, by default the 3 us that ai-dynamo/aiconfigurator adds to each
 memory-bound operation (``mem_empirical_constant_latency`` of its system files).
@@ -24,33 +21,29 @@ from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.units import PS_PER_S
-from railweave.workloads.shapes import kv_element_bytes, plain_bytes
-from railweave.workloads.shapes_model import LatentAttention, MoeFeedForward
-from railweave.workloads.shapes_weights import (
-    Split,
-    Store,
-    Weight,
-    attention_weights,
-    feed_forward_weights,
-    head_weights,
-    storage_format,
-    stored_bytes,
+from railweave.workloads.compute_blocks import (
+    BlockWork,
+    RankBlocks,
+    experts_visited,
+    head_work,
 )
+from railweave.workloads.shapes import kv_element_bytes, plain_bytes
+from railweave.workloads.shapes_quantized import is_quantized, storage_format
 from railweave.workloads.step_load import StepLoad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from railweave.fabric.devices import GpuModel
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.shapes_model import Attention, FeedForward, ModelShape
+    from railweave.workloads.shapes_model import ModelShape
 
 __all__ = [
     "BLOCK_OVERHEAD_PS",
     "BlockCost",
+    "BlockWork",
     "StageTimer",
     "StepCost",
     "StepLoad",
+    "arithmetic_formats",
     "experts_visited",
     "roofline_ps",
     "stage_cost",
@@ -61,7 +54,15 @@ BLOCK_OVERHEAD_PS: Final = 3_000_000
 
 @dataclass(frozen=True)
 class BlockCost:
-    """Time of the two blocks of a layer in ps; tensor parallelism puts an all_reduce after each."""
+    """Time of the blocks of a layer in ps, 0 for one that it does not have.
+
+    Parameters
+    ----------
+    attention_ps
+        Attention, or the recurrent mixer, or both side by side.
+    feed_forward_ps
+        Feed-forward network.
+    """
 
     attention_ps: int
     feed_forward_ps: int
@@ -132,27 +133,6 @@ def roofline_ps(*, flops: int, moved_bytes: int, gpu: GpuModel, dtype: str = "bf
     )
     arithmetic = -(-flops * PS_PER_S // flops_rate)
     return max(arithmetic, -(-moved_bytes * PS_PER_S // bytes_rate))
-
-
-def experts_visited(tokens: int, experts: int, top_k: int) -> int:
-    """Return the expected number of distinct experts that ``tokens`` visit, rounded up.
-
-    ``E (1 - (1 - k/E)^T)``, each token drawing k of E distinct experts uniformly.
-
-    Examples
-    --------
-    >>> experts_visited(1, 128, 8), experts_visited(10_000, 128, 8)
-    (8, 128)
-    """
-    # Repeated squaring in whole numbers of 2**-60: the same on every machine, unlike pow().
-    one = 1 << 60
-    missed, base, power = one, (experts - top_k) * one // experts, tokens
-    while power:
-        if power & 1:
-            missed = missed * base >> 60
-        base = base * base >> 60
-        power >>= 1
-    return min(-(-experts * (one - missed) // one), experts, tokens * top_k)
 
 
 def stage_cost(
@@ -229,140 +209,73 @@ class StageTimer:
         layers = [shape.layers[i] for i in plan.stage_layers(shape.n_layers)[stage]]
         self.kinds = tuple(dict.fromkeys(layers))
         self.order = tuple(map(self.kinds.index, layers))
-        self._shape = shape
+        self._shape, self._tp, self._gpu = shape, plan.tp, gpu
         self._last = stage == plan.pp - 1
+        self._overhead_ps = block_overhead_ps
         fmt = storage_format(shape, dtype)
-        self._unit = _Unit(
-            hidden=shape.hidden_size,
-            tp=plan.tp,
-            fmt=fmt,
-            plain=plain_bytes(shape, fmt),
-            kv_element=kv_element_bytes(shape, kv_dtype),
-            # fp8 weights are multiplied in fp8, mxfp4 experts after conversion to bf16.
-            arithmetic="fp8" if fmt == "fp8" and "fp8" in gpu.flops else _wide(shape, fmt, gpu),
-            wide=_wide(shape, fmt, gpu),
-            gpu=gpu,
-            overhead_ps=block_overhead_ps,
-        )
-        self._attention = [self._unit.attention_part(layer.attention) for layer in self.kinds]
-        self._feed_forward = [
-            self._unit.feed_forward_part(layer.feed_forward) for layer in self.kinds
+        self._plain = plain_bytes(shape, fmt)
+        self._narrow, self._wide = arithmetic_formats(shape, gpu, dtype=dtype)
+        self._blocks = [
+            RankBlocks(
+                layer,
+                hidden=shape.hidden_size,
+                tp=plan.tp,
+                ep=plan.ep,
+                members=plan.ep_members,
+                fmt=fmt,
+                plain=self._plain,
+                kv_element=kv_element_bytes(shape, kv_dtype),
+            )
+            for layer in self.kinds
         ]
+
+    def works(self, load: StepLoad) -> list[tuple[BlockWork | None, BlockWork | None]]:
+        """Return what the two parts of a layer of each kind do; None where it has no such part."""
+        return [(blocks.mixing(load), blocks.feeding(load.tokens)) for blocks in self._blocks]
 
     def times(self, load: StepLoad) -> tuple[list[BlockCost], int]:
         """Return the cost of a layer of each kind, and of the output head in ps (0: no head)."""
-        unit = self._unit
-        blocks = [
-            BlockCost(
-                unit.attention(layer.attention, attention, load),
-                unit.feed_forward(layer.feed_forward, feed_forward, load.tokens),
-            )
-            for layer, attention, feed_forward in zip(
-                self.kinds, self._attention, self._feed_forward, strict=True
-            )
-        ]
-        head_ps = unit.head(self._shape, load.logits_rows) if self._last and load.logits_rows else 0
-        return blocks, head_ps
+        costs = [BlockCost(self._time(a), self._time(b)) for a, b in self.works(load)]
+        return costs, self._time(self.head(load))
+
+    def head(self, load: StepLoad) -> BlockWork | None:
+        """Return what the output head does; None unless the stage is the last and has rows."""
+        if not self._last or not load.logits_rows:
+            return None
+        return head_work(self._shape, load.logits_rows, tp=self._tp, plain=self._plain)
+
+    def _time(self, work: BlockWork | None) -> int:
+        if work is None:
+            return 0
+        return self._overhead_ps + roofline_ps(
+            flops=work.flops,
+            moved_bytes=work.moved_bytes,
+            gpu=self._gpu,
+            dtype=self._narrow if work.narrow else self._wide,
+        )
 
 
-def _wide(shape: ModelShape, fmt: str, gpu: GpuModel) -> str:
-    """Return the format of unquantised arithmetic; fp16 and bf16 run at one rate where both do."""
-    wide = shape.dtype if fmt in ("fp8", "mxfp4") else fmt
-    return "bf16" if wide == "fp16" and "fp16" not in gpu.flops else wide
+def arithmetic_formats(
+    shape: ModelShape, gpu: GpuModel, *, dtype: str | None = None
+) -> tuple[str, str]:
+    """Return the number formats of arithmetic: with converted weights, and with all others.
 
+    fp8 weights are multiplied in fp8 and nvfp4 weights in fp4 where the GPU can; mxfp4 and int4
+    weights are converted back first, as is any format that the GPU has no arithmetic for. bf16 and
+    fp16 stand for each other on a GPU that has only one of them.
 
-@dataclass(frozen=True)
-class _Part:
-    """What a block does whatever the load: its weights on this rank.
-
-    ``matrices`` elements meet every token and ``moved_bytes`` are read in every step; a routed
-    expert has ``expert`` elements, all of them together ``expert_bytes``.
+    Parameters
+    ----------
+    shape
+        The model.
+    gpu
+        What computes.
+    dtype
+        Storage of the weights instead of the checkpoint's.
     """
-
-    matrices: int
-    moved_bytes: int
-    expert: int = 0
-    expert_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """One rank: times single blocks."""
-
-    hidden: int
-    tp: int
-    fmt: str
-    plain: int
-    kv_element: int
-    arithmetic: str
-    wide: str
-    gpu: GpuModel
-    overhead_ps: int
-
-    def _bytes(self, weights: Iterable[Weight]) -> int:
-        return stored_bytes(weights, fmt=self.fmt, plain=self.plain, tp=self.tp)
-
-    def _time(self, flops: int, moved_bytes: int, *, dtype: str) -> int:
-        time_ps = roofline_ps(flops=flops, moved_bytes=moved_bytes, gpu=self.gpu, dtype=dtype)
-        return time_ps + self.overhead_ps
-
-    def attention_part(self, attention: Attention) -> _Part:
-        weights = (Weight("norm", 1, self.hidden), *attention_weights(attention, self.hidden))
-        matrices = sum(_local(w, self.tp) for w in weights if w.store is Store.LINEAR)
-        return _Part(matrices, self._bytes(weights))
-
-    def attention(self, attention: Attention, part: _Part, load: StepLoad) -> int:
-        flops = 2 * part.matrices * load.tokens + self._score_flops(attention, load)
-        moved = part.moved_bytes + self._cache_bytes(attention, load)
-        return self._time(flops, moved, dtype=self.arithmetic)
-
-    def _score_flops(self, attention: Attention, load: StepLoad) -> int:
-        """Return the operations of scores and weighted values on this rank."""
-        heads = attention.heads // self.tp
-        if not isinstance(attention, LatentAttention):
-            return 4 * heads * attention.head_dim * load.attended(attention.window)
-        # DeepSeek-V2 (arXiv 2405.04434): a single new token attends in the latent space, with the
-        # up-projection absorbed; longer pieces expand keys and values first.
-        latent = 2 * attention.kv_lora_rank + attention.rope_dim
-        expanded = attention.nope_dim + attention.rope_dim + attention.v_dim
-        pairs = latent * load.attended(None, single=True)
-        pairs += expanded * load.attended(None, single=False)
-        return 2 * heads * pairs
-
-    def _cache_bytes(self, attention: Attention, load: StepLoad) -> int:
-        """Return the cache bytes that this rank reads or writes, each position once."""
-        shares = 1
-        if not isinstance(attention, LatentAttention):
-            shares = min(self.tp, attention.kv_heads)
-        position = attention.kv_elements * self.kv_element // shares
-        return position * load.cached(attention.window)
-
-    def feed_forward_part(self, block: FeedForward) -> _Part:
-        weights = (Weight("norm", 1, self.hidden), *feed_forward_weights(block, self.hidden))
-        routed = [w for w in weights if w.name.startswith("experts")]
-        common = [w for w in weights if not w.name.startswith("experts")]
-        matrices = sum(_local(w, self.tp) for w in common if w.rows > 1)
-        if not isinstance(block, MoeFeedForward):
-            return _Part(matrices, self._bytes(common))
-        expert = sum(_local(w, self.tp) for w in routed if w.rows > 1) // block.experts
-        return _Part(matrices, self._bytes(common), expert, self._bytes(routed))
-
-    def feed_forward(self, block: FeedForward, part: _Part, tokens: int) -> int:
-        matrices, moved = part.matrices, part.moved_bytes
-        if isinstance(block, MoeFeedForward):
-            visited = experts_visited(tokens, block.experts, block.top_k)
-            moved += part.expert_bytes * visited // block.experts
-            matrices += block.top_k * part.expert
-        return self._time(2 * matrices * tokens, moved, dtype=self.arithmetic)
-
-    def head(self, shape: ModelShape, rows: int) -> int:
-        """Return the time of the output head, which stays in the wide format."""
-        table = Weight("head", shape.hidden_size, shape.vocab_size, 1, Split.OUT)
-        norms = [w for w in head_weights(shape) if w.rows == 1]
-        flops = 2 * _local(table, self.tp) * rows
-        return self._time(flops, self._bytes([table, *norms]), dtype=self.wide)
-
-
-def _local(weight: Weight, tp: int) -> int:
-    rows, columns = weight.local(tp)
-    return rows * columns * weight.count
+    fmt = storage_format(shape, dtype)
+    wide: str = shape.dtype if is_quantized(fmt) else fmt
+    if wide not in gpu.flops:
+        wide = {"bf16": "fp16", "fp16": "bf16"}.get(wide, wide)
+    narrow = {"fp8": "fp8", "fp8-tensor": "fp8", "nvfp4": "fp4"}.get(fmt, wide)
+    return (narrow if narrow in gpu.flops else wide), wide

@@ -12,13 +12,15 @@ disaggregation (``disaggregation/common/conn.py``), with tensor-parallel degrees
   only one is read;
 - a latent cache (MLA) is whole on every rank: decode rank j pulls all of it from one prefill
   rank, ``floor(j Tp / Td)``;
+- recurrent states (Mamba, gated delta) are divided by their heads, as heads are where each rank
+  has several: no rank's part is the same as another's, so nothing is left out;
 - prefill with pipeline stages: each stage sends the layers that it has; decode has one stage.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from railweave.fabric.errors import InputError
@@ -159,11 +161,17 @@ def kv_matrix(
     sent: Counter[tuple[int, int]] = Counter()
     for stage, layers in enumerate(prefill.stage_layers(shape.n_layers)):
         alike: Counter[Attention] = Counter()
+        states = 0
         for index in layers:
             layer = shape.layers[index]
-            alike[layer.attention] += layer_kv_bytes(
-                layer, tokens, element_bytes=element, block=block
-            )
+            if layer.mixer is not None and tokens:
+                states += layer.mixer.state_bytes()
+            if layer.attention is not None:
+                alike[layer.attention] += layer_kv_bytes(
+                    replace(layer, mixer=None), tokens, element_bytes=element, block=block
+                )
+        for i, j, part in _state_parts(states, prefill_tp, decode_tp):
+            sent[prefill.rank(stage=stage, tp_rank=i), j] += part
         for attention, size in alike.items():
             for j in range(decode_tp):
                 for i, part in _sources(attention, j, prefill_tp, decode_tp, size):
@@ -174,6 +182,20 @@ def kv_matrix(
         wire_bytes=sum(flow.size_bytes for flow in flows),
         transfers=flows,
     )
+
+
+def _state_parts(size_bytes: int, prefill_tp: int, decode_tp: int) -> list[tuple[int, int, int]]:
+    """Return (prefill rank, decode rank, bytes) of recurrent states, divided by their heads.
+
+    The finer of the two divisions makes the parts; what does not divide goes to the first.
+    """
+    parts = max(prefill_tp, decode_tp)
+    even, rest = divmod(size_bytes, parts)
+    return [
+        (part * prefill_tp // parts, part * decode_tp // parts, even + (part < rest))
+        for part in range(parts)
+        if size_bytes
+    ]
 
 
 def _sources(

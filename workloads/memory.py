@@ -2,22 +2,22 @@
 """Does a model fit: weight bytes of a rank, cache bytes of a rank, tokens that are left room for.
 
 A rank holds its share of every tensor that its engine divides and the whole of those that it
-replicates: norms, routers, the compressing projections of latent attention, and key/value heads
-when there are more ranks than heads. Vocabulary tables are divided over ranks; of pipeline
-stages the first has the input table, the last the norm and the output head (with a tied table a
-copy each). Cache memory is what a fraction of the GPU's memory, 0.9 as in vLLM's
+replicates: norms, routers, the compressing projections and the indexer of latent attention, and
+key/value heads when there are more ranks than heads. Vocabulary tables are divided over ranks; of
+pipeline stages the first has the input table, the last the norm and the output head (with a tied
+table a copy each). Cache memory is what a fraction of the GPU's memory, 0.9 as in vLLM's
 ``gpu_memory_utilization``, leaves beside the weights; activations and CUDA graphs live in the
 rest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.errors import InputError
-from railweave.workloads.shapes import kv_element_bytes, layer_kv_bytes, plain_bytes
+from railweave.workloads.shapes import kv_element_bytes, plain_bytes
 from railweave.workloads.shapes_model import GroupedAttention
 from railweave.workloads.shapes_weights import (
     embedding_weights,
@@ -62,12 +62,15 @@ class MemoryFit:
         Tokens of cache for which every rank has room; 0 if the weights alone do not fit.
     fits
         Whether the weights fit and, if tokens were asked for, one sequence of them beside.
+    sequences
+        Sequences of the tokens asked for that every rank has room for; None if none were.
     """
 
     weight_bytes_per_rank: int
     kv_bytes_per_token_per_rank: int
     kv_capacity_tokens: int
     fits: bool
+    sequences: int | None = None
 
 
 def stage_weights(shape: ModelShape, plan: ParallelismPlan, stage: int) -> Iterator[Weight]:
@@ -100,10 +103,23 @@ def weight_bytes_per_rank(
     return stored_bytes(weights, fmt=fmt, plain=plain_bytes(shape, fmt), tp=plan.tp)
 
 
-def _shares(layer: LayerShape, tp: int) -> int:
-    """Return into how many parts the ranks divide a layer's cache; 1 if each has all of it."""
+def _cache_bytes(
+    layer: LayerShape, tokens: int, tp: int, *, element: int, block: int, most: bool
+) -> int:
+    """Return the cache bytes of one sequence in one layer on the rank that holds most.
+
+    Key/value heads are divided, and replicated where there are more ranks than heads; a latent
+    is whole on every rank; a recurrent state is divided by its heads.
+    """
+    total = 0 if layer.mixer is None else layer.mixer.state_bytes(tp)
     attention = layer.attention
-    return min(tp, attention.kv_heads) if isinstance(attention, GroupedAttention) else 1
+    if attention is not None:
+        kept = -(-attention.kept_tokens(tokens, most=most) // block) * block
+        elements = attention.kv_elements
+        if isinstance(attention, GroupedAttention):
+            elements = elements // attention.kv_heads * -(-attention.kv_heads // tp)
+        total += kept * (elements * element + attention.kv_extra_bytes)
+    return total
 
 
 def kv_bytes_per_rank(
@@ -114,6 +130,7 @@ def kv_bytes_per_rank(
     stage: int,
     kv_dtype: str | None = None,
     block: int = 1,
+    most: bool = False,
 ) -> int:
     """Return the cache bytes of one sequence on a rank of one stage.
 
@@ -129,14 +146,14 @@ def kv_bytes_per_rank(
         Number format of the cache; default that of the activations.
     block
         Tokens of a cache block.
+    most
+        Count the most that chunked attention ever held, for which room must be kept.
     """
     element = kv_element_bytes(shape, kv_dtype)
-    total = 0
-    for index in plan.stage_layers(shape.n_layers)[stage]:
-        layer = shape.layers[index]
-        size = layer_kv_bytes(layer, tokens, element_bytes=element, block=block)
-        total += size // _shares(layer, plan.tp)
-    return total
+    return sum(
+        _cache_bytes(shape.layers[index], tokens, plan.tp, element=element, block=block, most=most)
+        for index in plan.stage_layers(shape.n_layers)[stage]
+    )
 
 
 def kv_bytes_per_token_per_rank(
@@ -144,16 +161,17 @@ def kv_bytes_per_token_per_rank(
 ) -> int:
     """Return the bytes by which a sequence's cache grows per token on a rank of one stage.
 
-    Full sliding windows do not grow. If every layer of the stage has a window, the bytes of a
-    token while the windows still fill are returned instead.
+    Full windows and recurrent states do not grow. If nothing else of the stage does, the bytes of
+    a token while its windows still fill are returned instead; 0 if it has no attention at all.
     """
     element = kv_element_bytes(shape, kv_dtype)
-    growing = sum(
-        layer.attention.kv_elements * element // _shares(layer, plan.tp)
-        for layer in (shape.layers[i] for i in plan.stage_layers(shape.n_layers)[stage])
-        if layer.attention.window is None
+    layers = [shape.layers[i] for i in plan.stage_layers(shape.n_layers)[stage]]
+    attending = [replace(layer, mixer=None) for layer in layers if layer.attention is not None]
+    growing = [layer for layer in attending if layer.attention and layer.attention.window is None]
+    return sum(
+        _cache_bytes(layer, 1, plan.tp, element=element, block=1, most=True)
+        for layer in growing or attending
     )
-    return growing or kv_bytes_per_rank(shape, plan, 1, stage=stage, kv_dtype=kv_dtype)
 
 
 def memory_fit(
@@ -205,15 +223,22 @@ def memory_fit(
     weights = [weight_bytes_per_rank(shape, plan, stage=s, dtype=dtype) for s in stages]
     growth = [kv_bytes_per_token_per_rank(shape, plan, stage=s, kv_dtype=kv_dtype) for s in stages]
     asked = [
-        kv_bytes_per_rank(shape, plan, tokens or 0, stage=s, kv_dtype=kv_dtype) for s in stages
+        kv_bytes_per_rank(shape, plan, tokens or 0, stage=s, kv_dtype=kv_dtype, most=True)
+        if tokens
+        else 0
+        for s in stages
     ]
+    left = [max(usable - w, 0) for w in weights]
+    loaded = all(w <= usable for w in weights)
+    rooms = [free // g for free, g in zip(left, growth, strict=True) if g]
     return MemoryFit(
         weight_bytes_per_rank=max(weights),
         kv_bytes_per_token_per_rank=max(growth),
-        kv_capacity_tokens=min(
-            max(usable - w, 0) // g for w, g in zip(weights, growth, strict=True)
-        ),
-        fits=all(w + kv <= usable for w, kv in zip(weights, asked, strict=True)),
+        kv_capacity_tokens=min(rooms, default=0) if loaded else 0,
+        fits=loaded and all(kv <= free for kv, free in zip(asked, left, strict=True)),
+        sequences=min((free // kv for kv, free in zip(asked, left, strict=True) if kv), default=0)
+        if tokens
+        else None,
     )
 
 

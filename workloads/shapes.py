@@ -15,22 +15,25 @@ from railweave.workloads.shapes_model import (
     Attention,
     DenseFeedForward,
     FeedForward,
+    GatedDelta,
     GroupedAttention,
     LatentAttention,
     LayerShape,
+    Mamba1,
+    Mamba2,
+    Mixer,
     ModelShape,
     MoeFeedForward,
     Quantization,
     dtype_bytes,
     parse_dtype,
 )
+from railweave.workloads.shapes_quantized import is_quantized, storage_format, stored_bytes
 from railweave.workloads.shapes_weights import (
     Weight,
     embedding_weights,
     head_weights,
     layer_weights,
-    storage_format,
-    stored_bytes,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +43,13 @@ __all__ = [
     "Attention",
     "DenseFeedForward",
     "FeedForward",
+    "GatedDelta",
     "GroupedAttention",
     "LatentAttention",
     "LayerShape",
+    "Mamba1",
+    "Mamba2",
+    "Mixer",
     "ModelShape",
     "MoeFeedForward",
     "Quantization",
@@ -59,6 +66,7 @@ __all__ = [
     "parse_dtype",
     "plain_bytes",
     "shipped_models",
+    "state_bytes",
     "weight_bytes",
 ]
 
@@ -157,7 +165,8 @@ def active_parameters(shape: ModelShape, *, embedding: bool = True) -> int:
     shape
         The model.
     embedding
-        Whether an input table of its own counts. Model cards do both; a step computes without it.
+        Whether an input table of its own, and learned positions, count. Model cards do both; a
+        step computes without them.
     """
     total = parameters(shape)
     for layer in shape.layers:
@@ -166,8 +175,10 @@ def active_parameters(shape: ModelShape, *, embedding: bool = True) -> int:
             weights = layer_weights(layer, shape.hidden_size)
             routed = _total(w for w in weights if w.name.startswith("experts"))
             total -= routed // block.experts * (block.experts - block.top_k)
-    if not embedding and not shape.tied:
-        total -= shape.vocab_size * shape.hidden_size
+    if not embedding:
+        total -= shape.position_table * shape.hidden_size
+        if not shape.tied:
+            total -= shape.vocab_size * shape.hidden_size
     return total
 
 
@@ -179,8 +190,8 @@ def weight_bytes(shape: ModelShape, *, dtype: str | None = None) -> int:
     shape
         The model.
     dtype
-        Store them so, instead of as the checkpoint does: ``bf16``, ``fp16``, ``fp32``, ``fp8``
-        (128x128 blocks) or ``mxfp4`` (experts only).
+        Store them so, instead of as the checkpoint does: ``bf16``, ``fp16``, ``fp32``, or one of
+        the quantised formats of `railweave.workloads.shapes_quantized`.
 
     Raises
     ------
@@ -198,14 +209,22 @@ def weight_bytes(shape: ModelShape, *, dtype: str | None = None) -> int:
 
 def plain_bytes(shape: ModelShape, fmt: str) -> int:
     """Return the bytes per element of what a storage format leaves unquantised."""
-    if fmt in ("fp8", "mxfp4"):
+    if is_quantized(fmt):
         return max(DTYPE_BYTES[shape.dtype], 2)
     return DTYPE_BYTES[fmt]
 
 
 def kv_element_bytes(shape: ModelShape, kv_dtype: str | None = None) -> int:
-    """Return the bytes of one cache element: of ``kv_dtype``, else of the activations."""
-    return dtype_bytes(kv_dtype or shape.dtype, field="kv_dtype")
+    """Return the bytes of one cache element.
+
+    Of ``kv_dtype``; else of the format that a quantised checkpoint is calibrated for; else of the
+    activations.
+    """
+    if kv_dtype is not None:
+        return dtype_bytes(kv_dtype, field="kv_dtype")
+    quantized = shape.quantization
+    calibrated = None if quantized is None else quantized.kv_dtype
+    return DTYPE_BYTES[calibrated or shape.dtype]
 
 
 def layer_kv_bytes(layer: LayerShape, tokens: int, *, element_bytes: int, block: int = 1) -> int:
@@ -216,15 +235,19 @@ def layer_kv_bytes(layer: LayerShape, tokens: int, *, element_bytes: int, block:
     layer
         The layer.
     tokens
-        Tokens of the sequence; a sliding window keeps no more than its width.
+        Tokens of the sequence; a sliding window keeps no more than its width, chunked attention
+        the chunk of the last token, a recurrent mixer its state if there was any token.
     element_bytes
         Bytes of one cache element.
     block
         Tokens of a cache block, to whose multiple the kept tokens are rounded up.
     """
-    window = layer.attention.window
-    kept = tokens if window is None else min(tokens, window)
-    return -(-kept // block) * block * layer.attention.kv_elements * element_bytes
+    total = layer.mixer.state_bytes() if layer.mixer is not None and tokens else 0
+    attention = layer.attention
+    if attention is not None:
+        kept = -(-attention.kept_tokens(tokens) // block) * block
+        total += kept * (attention.kv_elements * element_bytes + attention.kv_extra_bytes)
+    return total
 
 
 def kv_bytes(shape: ModelShape, tokens: int, *, kv_dtype: str | None = None, block: int = 1) -> int:
@@ -237,7 +260,7 @@ def kv_bytes(shape: ModelShape, tokens: int, *, kv_dtype: str | None = None, blo
     tokens
         Tokens of the sequence.
     kv_dtype
-        Number format of the cache; default that of the activations.
+        Number format of the cache; default as `kv_element_bytes`.
     block
         Tokens of a cache block; 1 counts exact tokens.
 
@@ -252,11 +275,15 @@ def kv_bytes(shape: ModelShape, tokens: int, *, kv_dtype: str | None = None, blo
     )
 
 
+def _token_bytes(attention: Attention, element_bytes: int) -> int:
+    return attention.kv_elements * element_bytes + attention.kv_extra_bytes
+
+
 def kv_bytes_per_token(shape: ModelShape, *, kv_dtype: str | None = None) -> int:
     """Return the bytes by which a long sequence's cache grows per token.
 
-    Layers with a sliding window stop growing once it is full: they are in
-    `kv_constant_bytes`. Before that a token costs `kv_bytes_below_window`.
+    Layers with a window stop growing once it is full: they are in `kv_constant_bytes`. Before
+    that a token costs `kv_bytes_below_window`.
 
     Examples
     --------
@@ -265,22 +292,39 @@ def kv_bytes_per_token(shape: ModelShape, *, kv_dtype: str | None = None) -> int
     """
     size = kv_element_bytes(shape, kv_dtype)
     return sum(
-        layer.attention.kv_elements * size
+        _token_bytes(layer.attention, size)
         for layer in shape.layers
-        if layer.attention.window is None
+        if layer.attention is not None and layer.attention.window is None
     )
 
 
 def kv_constant_bytes(shape: ModelShape, *, kv_dtype: str | None = None) -> int:
-    """Return the bytes of one sequence's full sliding windows, over all layers that have one."""
+    """Return the bytes of one sequence that do not grow: full windows and recurrent states.
+
+    A window counts with its width; of chunked attention that is the most it ever holds.
+    """
     size = kv_element_bytes(shape, kv_dtype)
-    return sum(
-        layer.attention.kv_elements * size * layer.attention.window
+    return state_bytes(shape) + sum(
+        _token_bytes(layer.attention, size) * layer.attention.window
         for layer in shape.layers
-        if layer.attention.window is not None
+        if layer.attention is not None and layer.attention.window is not None
     )
 
 
+def state_bytes(shape: ModelShape) -> int:
+    """Return the bytes of one sequence's recurrent states, whatever its length.
+
+    Examples
+    --------
+    >>> state_bytes(load_shape("qwen3.5-27b"))
+    153944064
+    """
+    return sum(layer.mixer.state_bytes() for layer in shape.layers if layer.mixer is not None)
+
+
 def kv_bytes_below_window(shape: ModelShape, *, kv_dtype: str | None = None) -> int:
-    """Return the bytes of one token while every sliding window still grows."""
-    return kv_bytes(shape, 1, kv_dtype=kv_dtype)
+    """Return the bytes of one token while every window still fills, states left out."""
+    size = kv_element_bytes(shape, kv_dtype)
+    return sum(
+        _token_bytes(layer.attention, size) for layer in shape.layers if layer.attention is not None
+    )

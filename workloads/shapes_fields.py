@@ -28,14 +28,19 @@ _STRUCTURAL: Final = frozenset(
     {
         "attention_bias",
         "attention_chunk_size",
+        "attn_layer_period",
         "attn_output_gate",
+        "attn_type_list",
         "block_configs",
         "cla_share_factor",
+        "expert_layer_period",
+        "ffn_hidden_size",
         "first_k_dense_replace",
         "full_attention_interval",
         "global_attn_every_n_layers",
         "hybrid_layer_pattern",
         "hybrid_override_pattern",
+        "hidden_size_per_layer_input",
         "index_head_dim",
         "index_topk",
         "interleave_moe_layer_step",
@@ -46,17 +51,22 @@ _STRUCTURAL: Final = frozenset(
         "linear_num_key_heads",
         "linear_num_value_heads",
         "lm_head_bias",
+        "mamba_d_ssm",
         "mamba_d_state",
+        "mamba_expand",
         "mamba_n_heads",
         "mamba_num_heads",
         "mlp_bias",
         "moe_intermediate_size",
+        "moe_latent_size",
         "moe_layer_freq",
         "moe_num_experts",
+        "moe_shared_expert_intermediate_size",
         "multi_query",
         "n_routed_experts",
         "n_shared_experts",
         "new_decoder_architecture",
+        "no_rope_layers",
         "num_experts",
         "num_kv_shared_layers",
         "num_local_experts",
@@ -70,7 +80,9 @@ _STRUCTURAL: Final = frozenset(
         "sliding_window",
         "sliding_window_pattern",
         "ssm_state_size",
+        "swa_num_key_value_heads",
         "use_qk_norm",
+        "v_head_dim",
     }
 )
 
@@ -233,6 +245,29 @@ class Fields:
         if not isinstance(value, dict):
             self.fail(name, f"{_show(value)} is not an object", expected="a JSON object")
         return Fields(value, file=self.file, text=self._text, prefix=f"{self.prefix}{name}.")
+
+    def object(self, name: str) -> Fields:
+        """Read a nested object that must be there."""
+        found = self.optional_object(name)
+        if found is None:
+            self.fail(name, "is missing", expected="a JSON object")
+        return found
+
+    def objects(self, name: str) -> list[Fields]:
+        """Read a list of nested objects that must be there."""
+        _, value = self._find((name,))
+        if value is None:
+            self.fail(name, "is missing", expected="a list of JSON objects")
+        if not isinstance(value, list) or any(not isinstance(entry, dict) for entry in value):
+            self.fail(name, f"{_show(value)} is not understood", expected="a list of JSON objects")
+        return [
+            Fields(entry, file=self.file, text=self._text, prefix=f"{self.prefix}{name}.{index}.")
+            for index, entry in enumerate(value)
+        ]
+
+    def ask(self, name: str) -> None:
+        """Note that a field was looked at."""
+        self._asked.add(name)
 
     def refuse_unread_structure(self, model_type: str) -> None:
         """Raise if the file holds a structural field that was never asked for."""

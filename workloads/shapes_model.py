@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nouns of a model's shape: layers, attention kinds, feed-forward kinds, number formats.
+"""The shape of a model: its layers, number formats and quantisation.
 
-Only what fixes bytes is kept: head counts and widths, windows, expert counts, biases.
+What a layer is made of is in `railweave.workloads.shapes_blocks`, named here too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,33 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from railweave.fabric.errors import InputError, nearest_name
+from railweave.workloads.shapes_blocks import (
+    Attention,
+    DenseFeedForward,
+    FeedForward,
+    GatedDelta,
+    GroupedAttention,
+    LatentAttention,
+    Mamba1,
+    Mamba2,
+    Mixer,
+    MoeFeedForward,
+)
 
 __all__ = [
     "DTYPE_BYTES",
     "Attention",
+    "Block",
     "DenseFeedForward",
     "Dtype",
     "FeedForward",
+    "GatedDelta",
     "GroupedAttention",
     "LatentAttention",
     "LayerShape",
+    "Mamba1",
+    "Mamba2",
+    "Mixer",
     "ModelShape",
     "MoeFeedForward",
     "Quantization",
@@ -90,154 +107,40 @@ def dtype_bytes(text: str, *, field: str = "dtype") -> int:
     return DTYPE_BYTES[parse_dtype(text, field=field)]
 
 
-@dataclass(frozen=True)
-class GroupedAttention:
-    """Attention with query heads in groups that share a key/value head (MHA, GQA and MQA).
-
-    Parameters
-    ----------
-    heads, kv_heads, head_dim
-        Query heads, key/value heads, width of a head in elements.
-    window
-        Tokens that a sliding window keeps, or None for full attention.
-    qkv_bias, out_bias
-        Whether the projections carry biases.
-    qk_norm
-        Whether queries and keys are normalised per head (two vectors of ``head_dim``).
-    sinks
-        Whether there is one learned sink logit per query head.
-    """
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    window: int | None = None
-    qkv_bias: bool = False
-    out_bias: bool = False
-    qk_norm: bool = False
-    sinks: bool = False
-
-    @property
-    def kind(self) -> Literal["full", "sliding"]:
-        """``full`` or ``sliding``."""
-        return "full" if self.window is None else "sliding"
-
-    @property
-    def kv_elements(self) -> int:
-        """Cache elements per token over all key/value heads: keys and values."""
-        return 2 * self.kv_heads * self.head_dim
-
-
-@dataclass(frozen=True)
-class LatentAttention:
-    """Multi-head latent attention (MLA, DeepSeek-V2, arXiv 2405.04434).
-
-    One compressed latent and one rotary key per token serve all heads, so the cache has neither
-    a head count nor a factor two, and every tensor-parallel rank keeps all of it.
-
-    Parameters
-    ----------
-    heads
-        Query heads.
-    q_lora_rank
-        Width of the compressed query in elements, or None for a direct projection.
-    kv_lora_rank
-        Width of the compressed key/value latent in elements.
-    nope_dim, rope_dim, v_dim
-        Widths of a head in elements: the part without position, the rotary part, the value.
-    """
-
-    heads: int
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    nope_dim: int
-    rope_dim: int
-    v_dim: int
-
-    @property
-    def kind(self) -> Literal["mla"]:
-        """``mla``."""
-        return "mla"
-
-    @property
-    def window(self) -> None:
-        """None: the whole sequence is kept."""
-        return
-
-    @property
-    def kv_elements(self) -> int:
-        """Cache elements per token, the same for every rank."""
-        return self.kv_lora_rank + self.rope_dim
-
-
-Attention = GroupedAttention | LatentAttention
-
-
-@dataclass(frozen=True)
-class DenseFeedForward:
-    """A gated feed-forward block: gate, up and down matrices.
-
-    Parameters
-    ----------
-    size
-        Intermediate width in elements.
-    bias
-        Whether the three matrices carry biases.
-    """
-
-    size: int
-    bias: bool = False
-
-    @property
-    def kind(self) -> Literal["dense"]:
-        """``dense``."""
-        return "dense"
-
-
-@dataclass(frozen=True)
-class MoeFeedForward:
-    """A mixture of gated experts behind a router.
-
-    Parameters
-    ----------
-    experts, top_k
-        Routed experts, and how many of them each token visits.
-    size
-        Intermediate width of one routed expert in elements.
-    shared_size
-        Intermediate width of the shared expert, 0 if there is none.
-    shared_gate
-        Whether a learned sigmoid gate scales the shared expert.
-    router_bias, expert_bias
-        Whether the router and the experts' matrices carry biases.
-    correction_bias
-        Whether the router has a load-balancing correction per expert (kept in fp32).
-    """
-
-    experts: int
-    top_k: int
-    size: int
-    shared_size: int = 0
-    shared_gate: bool = False
-    router_bias: bool = False
-    expert_bias: bool = False
-    correction_bias: bool = False
-
-    @property
-    def kind(self) -> Literal["moe"]:
-        """``moe``."""
-        return "moe"
-
-
-FeedForward = DenseFeedForward | MoeFeedForward
+Block = Literal["attention", "mixer", "feed_forward"]
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """One decoder layer: an attention block and a feed-forward block, each behind a norm."""
+    """One decoder layer: blocks that each read the residual stream and add to it.
 
-    attention: Attention
-    feed_forward: FeedForward
+    Parameters
+    ----------
+    attention, mixer, feed_forward
+        The blocks, None where the layer has no such one. Most layers have attention or a
+        recurrent mixer, then a feed-forward; Falcon-H1's have all three (attention and mixer side
+        by side), Nemotron-H's one each, and Nemotron-NAS leaves attention out of some.
+    norms
+        Learned vectors of the hidden width: one per RMSNorm, two per LayerNorm.
+    parallel
+        Whether attention and feed-forward add to the residual stream together (GPT-J, Falcon,
+        Phi): their outputs are then summed in one all_reduce.
+    plain
+        Blocks that a quantised checkpoint keeps in the model's own number format.
+    """
+
+    attention: Attention | None
+    feed_forward: FeedForward | None
+    mixer: Mixer | None = None
+    norms: int = 2
+    parallel: bool = False
+    plain: tuple[Block, ...] = ()
+
+    @property
+    def reductions(self) -> int:
+        """Outputs that tensor parallelism sums: one per block, one in all if they are parallel."""
+        blocks = (self.attention, self.mixer, self.feed_forward)
+        return 1 if self.parallel else sum(block is not None for block in blocks)
 
 
 @dataclass(frozen=True)
@@ -247,13 +150,20 @@ class Quantization:
     Parameters
     ----------
     method
-        ``quant_method`` of the file, such as ``fp8`` or ``mxfp4``.
+        ``fp8`` (blocks with one scale), ``fp8-tensor`` (one scale per matrix), ``mxfp4``,
+        ``nvfp4`` or ``int4``; else ``quant_method`` of the file, which is not understood.
     block
         Rows and columns that share one scale, or None.
+    group
+        Inputs that share one scale (``int4``, ``nvfp4``), or None.
+    kv_dtype
+        Number format of the cache that the checkpoint is calibrated for, or None.
     """
 
     method: str
     block: tuple[int, int] | None = None
+    group: int | None = None
+    kv_dtype: Dtype | None = None
 
 
 @dataclass(frozen=True)
@@ -282,6 +192,12 @@ class ModelShape:
         Whether the file wraps a text model in a multimodal one, of which only the text is counted.
     source
         Where the fields come from.
+    final_norms
+        Learned vectors of the hidden width in the last norm: 1 for RMSNorm, 2 for LayerNorm.
+    head_bias
+        Whether the output head carries a bias.
+    position_table
+        Learned positions, 0 with rotary ones.
     """
 
     name: str
@@ -295,6 +211,9 @@ class ModelShape:
     max_positions: int | None = None
     text_only: bool = False
     source: str = ""
+    final_norms: int = 1
+    head_bias: bool = False
+    position_table: int = 0
 
     @property
     def n_layers(self) -> int:
@@ -303,5 +222,15 @@ class ModelShape:
 
     @property
     def heads(self) -> int:
-        """Query heads of a layer (equal in all layers of the known families)."""
-        return self.layers[0].attention.heads
+        """Most query heads of a layer; 0 without attention."""
+        return max((x.attention.heads for x in self.layers if x.attention is not None), default=0)
+
+    @property
+    def reductions(self) -> int:
+        """Outputs of all layers that tensor parallelism sums (2 per layer of a Llama)."""
+        return sum(layer.reductions for layer in self.layers)
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with routed experts."""
+        return sum(isinstance(layer.feed_forward, MoeFeedForward) for layer in self.layers)
