@@ -50,6 +50,7 @@ DERIVED = {
     "h100-tor-512": (64, 512, (8, 4, 0)),
     "h100-rail-only-512": (64, 512, (8, 0, 0)),
     "fat-tree-k16": (1024, 1024, (128, 128, 64)),
+    "loopback-host": (1, 4, (0, 0, 0)),
 }
 COUNTS = PUBLISHED | DERIVED
 

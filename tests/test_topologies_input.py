@@ -35,7 +35,8 @@ BAD = [
     (RAIL, '"1:1"', '"1:1", count: 3', 10, "spine.count", "one of 1, 2, 4, 8, 16, 32"),
     (RAIL, "rail-optimized\n", "rail-optimised\n", 5, "kind", "did you mean 'rail-optimized'?"),
     (RAIL, "kind: rail-optimized\n", "", None, "kind",
-     "custom | fat-tree | leaf-spine | multi-plane | nvl-domain | rail-only | rail-optimized"),
+     "custom | fat-tree | leaf-spine | loopback-host | multi-plane | nvl-domain | rail-only | "
+     "rail-optimized"),
     (RAIL, "schema: 1\n", "", None, "schema", "schema: 1"),
     (RAIL, "schema: 1\n", "schema: 2\n", 3, "schema", "expected 1"),
     (RAIL, "name: h100-rail-1su\n", "", None, "name", "it is missing"),

@@ -24,6 +24,7 @@ from railweave.tools.commands.schema import schema
 from railweave.tools.commands.size import size
 from railweave.tools.commands.topo import topo
 from railweave.tools.commands.traffic import traffic
+from railweave.tools.commands.validate import validate
 from railweave.tools.commands.warmup import warmup
 from railweave.tools.output import note
 
@@ -73,6 +74,7 @@ app.add_typer(topo, name="topo")
 app.command()(emulate)
 app.command()(report)
 app.command()(perf)
+app.command()(validate)
 app.command()(traffic)
 app.command()(size)
 app.command()(models)

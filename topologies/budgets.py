@@ -61,6 +61,8 @@ def check_budget(what: str, model: SwitchModel, ports: Mapping[int, int], *, fie
 def overfull_switches(fabric: Fabric) -> Iterator[tuple[str, str]]:
     """Yield the name of each switch of a fabric that lacks ports, and what it lacks."""
     src, rate_bps = fabric.link_src[fabric.link_network], fabric.link_rate_bps[fabric.link_network]
+    if not len(src):  # one host alone
+        return
     rates, mode = np.unique(rate_bps, return_inverse=True)
     used = np.bincount(src * len(rates) + mode, minlength=fabric.n_devices * len(rates))
     found: dict[tuple[str, bytes], str | None] = {}  # most switches of a fabric are alike
