@@ -128,7 +128,7 @@ def test_traffic_tables() -> None:
         (["traffic", "llama-3.1-70b", "--tp", "5"], "5 does not divide the 64 attention heads"),
         (["traffic", "llama-3.1-07b"], "did you mean 'llama-3.1-70b'"),
         (["size", "llama-3.1-70b", "--gpu", "H10"], "did you mean 'h100'"),
-        (["size", "llama-3.1-70b", "--gpu", "H100", "--dtype", "int4"], "dtype: 'int4'"),
+        (["size", "llama-3.1-70b", "--gpu", "H100", "--dtype", "int3"], "dtype: 'int3'"),
     ],
 )
 def test_bad_arguments_are_input_errors(arguments: list[str], message: str) -> None:

@@ -7,13 +7,13 @@ import dataclasses
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from railweave.fabric.errors import InputError
 from railweave.workloads.kv_transfer import held_heads, kv_matrix, source_heads
 from railweave.workloads.parallelism import ParallelismPlan
-from railweave.workloads.shapes import kv_bytes, load_shape, shipped_models
+from railweave.workloads.shapes import kv_bytes, load_shape, shipped_models, state_bytes
 
 LLAMA = load_shape("llama-3.1-70b")
 QWEN = load_shape("qwen2.5-7b")  # 28 query heads, 4 key/value heads
@@ -145,18 +145,42 @@ def test_every_decode_rank_gets_exactly_its_heads(
     model: str, prefill_tp: int, decode_tp: int, prefill_pp: int, tokens: int, block: int
 ) -> None:
     shape = load_shape(model)
-    if shape == QWEN:  # its 28 heads divide by no more
-        prefill_tp, decode_tp = min(prefill_tp, 4), min(decode_tp, 4)
+    try:
+        ParallelismPlan(prefill_tp, prefill_pp).check(shape)
+        ParallelismPlan(decode_tp).check(shape)
+    except InputError:
+        assume(False)
     moved = kv_matrix(shape, prefill_tp, decode_tp, tokens, block=block, prefill_pp=prefill_pp)
     got: dict[int, int] = defaultdict(int)
     for flow in moved.transfers:
         assert 0 <= flow.src_rank < prefill_tp * prefill_pp
         got[flow.dst_rank] += flow.size_bytes
-    unique = kv_bytes(shape, tokens, block=block)
-    kv_heads = getattr(shape.layers[0].attention, "kv_heads", 1)
+    unique, states = kv_bytes(shape, tokens, block=block), state_bytes(shape)
+    attentions = [layer.attention for layer in shape.layers if layer.attention is not None]
+    kv_heads = getattr(attentions[0], "kv_heads", 1)
     assert moved.unique_bytes == unique
-    assert dict(got) == dict.fromkeys(range(decode_tp), unique // min(kv_heads, decode_tp))
-    assert moved.wire_bytes == sum(got.values())
+    share = (unique - states) // min(kv_heads, decode_tp)
+    assert set(got) == set(range(decode_tp))
+    for rank in got:
+        even = share + states // decode_tp
+        assert even <= got[rank] <= even + (shape.n_layers if states else 0)
+    assert moved.wire_bytes == sum(got.values()) == share * decode_tp + states
+
+
+def test_recurrent_states_come_from_every_rank_that_has_a_part() -> None:
+    shape = load_shape("nemotron-3-nano-30b-a3b")
+    growing, states = 1000 * 6_144, 49_082_368
+    # two key/value heads: four prefill ranks hold copies, of which one of each is read
+    moved = kv_matrix(shape, 4, 2, 1000)
+    assert moved.unique_bytes == moved.wire_bytes == growing + states
+    assert moved.transfers == (
+        (0, 0, growing // 2 + states // 4),
+        (1, 0, states // 4),
+        (2, 1, growing // 2 + states // 4),
+        (3, 1, states // 4),
+    )
+    wide = kv_matrix(shape, 2, 4, 1000)
+    assert wide.wire_bytes == 2 * growing + states
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)

@@ -119,7 +119,7 @@ def _quantization(fields: Fields) -> Quantization | None:
     if method is None:
         inner.fail("quant_method", "is missing", expected="the name of a quantisation method")
     if method in ("awq", "gptq"):
-        bits = inner.optional_integer("bits", "w_bit")
+        bits = inner.integer("bits", "w_bit")
         return Quantization(
             "int4" if bits == 4 else f"{method} of {bits} bits",
             group=inner.optional_integer("group_size", "q_group_size"),
