@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_INTERVALS", "Recorder", "RunEnvironment", "Timeline"]
 
 MOST_INTERVALS: Final = 512
-_FIRST_INTERVAL_PS: Final = 100_000  # 100 ns: the time of a 4 KiB frame at 400 Gbps, and less
+_FIRST_INTERVAL_PS: Final = 1_000_000  # a few frames of 4 KiB at 100 Gbps and more
 _FEW: Final = 4
 _COUNTED: Final = ("paused_ps", "ecn_marked", "dropped")  # columns of links.csv that only grow
 

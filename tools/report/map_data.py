@@ -49,8 +49,7 @@ def map_of(fabric: Fabric) -> dict[str, Any]:
                 ]
             )
     names = {level: tiers.level_name(level) for level in tiers.levels}
-    rows = {level: row.y + row.height / 2 for level, row in layout.rows.items()}
-    rows[0] = layout.host_y + layout.host.height / 2
+    rows = {level: row.y for level, row in layout.rows.items()} | {0: layout.host_y}
     return {
         "boxes": boxes,
         "lines": lines,

@@ -130,9 +130,9 @@ def _fabric(run: Run) -> str:
 <div class="stage"><div class="view">
 <canvas id="map" tabindex="0" role="application" aria-label="Map of the fabric"
  aria-describedby="meaning"></canvas>
-<div class="zoom"><button id="zoom-in" type="button" aria-label="Zoom in">+</button>
+<div class="scale"><span>0</span><i></i><span>100 %</span><span id="meaning"></span>
+<span class="zoom"><button id="zoom-in" type="button" aria-label="Zoom in">+</button>
 <button id="zoom-out" type="button" aria-label="Zoom out">\N{MINUS SIGN}</button>
-<button id="fit" type="button">Fit</button></div>
-<div class="scale"><span>0</span><i></i><span>100 %</span><span id="meaning"></span></div></div>
+<button id="fit" type="button">Fit</button></span></div></div>
 <aside class="panel" id="panel" aria-live="polite" aria-label="What is chosen"></aside></div>
 </section>"""

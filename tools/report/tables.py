@@ -80,12 +80,12 @@ def table(
         mark = f' data-tag="{escape(tags[i])}"' if tags else ""
         lines.append(f"<tr{mark}>{''.join(cell.html() for cell in row)}</tr>")
     return (
-        f'<div class="heading"><h3>{escape(title)}</h3><span>{more}</span>'
+        f'<div class="of-{name}"><div class="heading"><h3>{escape(title)}</h3><span>{more}</span>'
         f'<input type="search" data-filter="{name}" placeholder="Filter" '
         f'aria-label="Filter {escape(title)}"></div>'
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(title)}">'
         f'<table class="sortable" id="{name}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        f"<tbody>{''.join(lines)}</tbody></table></div></div>"
     )
 
 
@@ -164,7 +164,7 @@ def _links(run: Run) -> str:
                 Cell(text=fabric.link_tier[link]),
                 Cell(text=shown_rate(rate), value=rate),
                 Cell(text=f"{100 * run.utilisation[link]:.2f} %", value=run.utilisation[link]),
-                _size(int(run.wire_bytes[link])),
+                _size(carried),
                 _time(carried * 8 * 10**12 // rate if rate else None),
                 *(write.get(name, _count)(int(column[link])) for name, column in shown.items()),
             ]

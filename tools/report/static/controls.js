@@ -105,8 +105,8 @@ function theme(map) {
   const say = () => { byId("theme").textContent = now() === "dark" ? "Light" : "Dark"; };
   byId("theme").addEventListener("click", () => { root.dataset.theme = now() === "dark" ? "light" : "dark"; say(); map.draw(); });
   dark.addEventListener("change", () => { say(); map.draw(); });
-  window.addEventListener("beforeprint", () => { root.dataset.theme ||= now(); root.dataset.kept = root.dataset.theme; root.dataset.theme = "light"; map.paint(); });
-  window.addEventListener("afterprint", () => { root.dataset.theme = root.dataset.kept; map.draw(); });
+  window.addEventListener("beforeprint", () => { root.dataset.theme ||= now(); root.dataset.kept = root.dataset.theme; root.dataset.theme = "light"; map.freeze(1000, 270); });
+  window.addEventListener("afterprint", () => { root.dataset.theme = root.dataset.kept; map.thaw(); map.draw(); });
   say();
 }
 

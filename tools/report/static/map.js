@@ -21,6 +21,7 @@ class FabricMap {
     this.bounds = ends.length ? [least(xs), least(ys), most(xs), most(ys)] : [0, 0, 1, 1];
     this.listen();
     this.refresh();
+    this.resize();
     new ResizeObserver(() => this.resize()).observe(canvas);
   }
 
@@ -28,13 +29,32 @@ class FabricMap {
 
   resize() {
     const box = this.canvas.getBoundingClientRect(), dots = window.devicePixelRatio || 1;
-    if (!box.width || !box.height) return;
+    if (this.frozen || !box.width || !box.height) return;
     const first = !this.width;
     const middle = first ? null : this.toWorld(this.width / 2, this.height / 2);
     Object.assign(this, { width: box.width, height: box.height, dots });
     this.canvas.width = Math.round(box.width * dots);
     this.canvas.height = Math.round(box.height * dots);
     if (first) this.fit(); else this.centre(...middle, this.k);
+  }
+
+  // Draws everything anew on a sheet of another shape, for paper, until `thaw`.
+  freeze(width, height) {
+    this.frozen = [this.x, this.y, this.k];
+    Object.assign(this, { width, height, dots: 2 });
+    this.canvas.width = 2 * width;
+    this.canvas.height = 2 * height;
+    this.fit();
+    this.paint();
+  }
+
+  thaw() {
+    if (!this.frozen) return;
+    [this.x, this.y, this.k] = this.frozen;
+    this.frozen = null;
+    this.width = this.canvas.getBoundingClientRect().width;
+    this.height = this.canvas.getBoundingClientRect().height;
+    this.resize();
   }
 
   fit() {
@@ -208,7 +228,7 @@ class FabricMap {
     g.setTransform(this.dots, 0, 0, this.dots, 0, 0);
     g.font = "12px system-ui, sans-serif"; g.textAlign = "left"; g.textBaseline = "middle";
     for (const [name, y, n] of this.map.tiers) {
-      const at = Math.round(y * this.k + this.y) - 22, text = `${name} \u00b7 ${count(n)}`, wide = g.measureText(text).width;
+      const at = Math.round(y * this.k + this.y) - 14, text = `${name} \u00b7 ${count(n)}`, wide = g.measureText(text).width;
       if (at < 8 || at > this.height - 8) continue;
       g.globalAlpha = 0.82; g.fillStyle = look.ground; g.fillRect(6, at - 9, wide + 8, 18); g.globalAlpha = 1;
       g.fillStyle = look.muted; g.fillText(text, 10, at);

@@ -7,6 +7,7 @@ Every message is JSON that ends in a zero byte: to file descriptor 3 of the brow
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -51,17 +52,23 @@ class Page:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        # The browser wants its ends of the pipes as 3 and 4.
-        shell = ["/bin/sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", *command]
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
+
+        def place() -> None:
+            """Give the browser its ends of the pipes as 3 and 4, as it wants them."""
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
+
         self._process = subprocess.Popen(
-            shell,
-            pass_fds=(theirs_in, theirs_out),
+            command,
+            pass_fds=(3, 4),
+            preexec_fn=place,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        for end in (theirs_in, theirs_out, *ends):
+            os.close(end)
         self._buffer = b""
         self._number = 0
         self._session: str | None = None
