@@ -97,8 +97,8 @@ class Machines:
                 expected="ranks of one NVLink domain, or another algorithm",
             )
         planes = []
-        for node in range(self.nodes):
-            device = self.devices[int(np.argmax(self.node == node))]
+        for number in range(self.nodes):
+            device = self.devices[int(np.argmax(self.node == number))]
             plane = self._switch_of_domain.get(int(self._domain[device]))
             if plane is None:
                 raise InputError(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -12,9 +12,12 @@ import numpy as np
 from railweave.fabric.errors import InputError, StalledError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from railweave.collectives.algorithm import Links
     from railweave.fabric.engine import CollectiveRecord
     from railweave.fabric.schedule import Schedule
+    from railweave.workloads.replay.nccl import Nccl, NcclRun
 
 __all__ = ["Bench", "BenchRow"]
 
@@ -25,6 +28,9 @@ _FLAGS: Final = {
     "chunks": "--chunk",
     "slots": "--slots",
     "root": "--root",
+    "protocol": "--protocol",
+    "profile": "--profile",
+    "launch": "--launch",
 }
 
 
@@ -33,7 +39,8 @@ class BenchRow:
     """One size: times in ps, rates in byte/s.
 
     ``wire_Bps`` is what the busiest link carried, headers included, over the time; ``busiest`` its
-    name and ``busiest_bps`` its rate.
+    name and ``busiest_bps`` its rate. With a profile the time is that of NCCL's launch, protocol
+    and schedule, and ``algorithm`` and ``protocol`` are as NCCL names them.
     """
 
     size_bytes: int
@@ -45,6 +52,7 @@ class BenchRow:
     algorithm: str
     busiest: str
     busiest_bps: int
+    protocol: str = ""
 
 
 class Bench:
@@ -64,6 +72,14 @@ class Bench:
         Options of the algorithm, as for `railweave.collectives.plan`; None: its defaults.
     engine
         ``analytic`` or ``fluid``.
+    profile
+        A device profile by name or file, ``auto`` for the one that stands for the GPUs (if any
+        does), or ``none``: transfers cost what the network does, nothing for launch and protocol.
+    protocol, launch
+        Protocol and launch mode under a profile.
+    iterations, warmup
+        How often the operation runs, one after another, and how often before that; the time is
+        the mean.
     policy, qps, seed
         Routing policy, queue pairs per flow, seed of the routing hash.
 
@@ -84,12 +100,17 @@ class Bench:
         chunk_bytes: int | None = None,
         slots: int | None = None,
         root: int | None = None,
+        profile: str = "none",
+        protocol: str = "auto",
+        launch: str = "nccl-tests",
+        iterations: int = 1,
+        warmup: int = 0,
         engine: str = "fluid",
         policy: str = "ecmp",
         qps: int = 1,
         seed: int = 1,
     ) -> None:
-        from railweave.collectives import canonical_op, plan
+        from railweave.collectives import canonical_op
 
         self.op = canonical_op(op)  # before anything heavy is imported or built
         from railweave.fabric.engine import FabricEnvironment
@@ -109,33 +130,101 @@ class Bench:
                 field="--ranks",
                 expected=f"1 to {gpus}",
             )
-        self.algorithm = algorithm
-        self._planned = partial(
-            plan, op, channels=channels, chunk_bytes=chunk_bytes, slots=slots, root=root
-        )
+        self.algorithm, self.protocol = algorithm, protocol
+        self.iterations, self.warmup = iterations, warmup
+        self._asked_op = op
+        self._options = {
+            "channels": channels, "chunk_bytes": chunk_bytes, "slots": slots, "root": root
+        }  # fmt: skip
         self._links: Links | None = None
+        self._nccl: Nccl | None = None
         self._devices = [int(gpu) for gpu in self.fabric.gpus[: self.ranks]]
         self._hosts = [int(host) for host in self.fabric.host[self._devices]]
-        self._plan(0)  # a wrong algorithm is said before anything is printed
+        self._nccl = self._under_profile(profile, launch)
+        self._plan(1)  # a wrong algorithm is said before anything is printed
         self._env = FabricEnvironment()
         routing = Routing(self.fabric, policy=policy, seed=seed)
         settings = network_settings(spec.network)
         self._engine = make_engine(engine, self._env, self.fabric, routing, settings, qps=qps)
-        self._links = links_between(self._engine, self._devices, self._hosts)
+        nodes = self._hosts if self._nccl is None else self._nccl.machines.node.tolist()
+        self._links = links_between(self._engine, self._devices, nodes)
+        if self._nccl is not None:
+            self._nccl.links = self._links
 
-    def _plan(self, size_bytes: int) -> Schedule:
+    @property
+    def profile_name(self) -> str:
+        """Name of the device profile in use, ``none`` without one."""
+        return "none" if self._nccl is None else self._nccl.profile.name
+
+    @property
+    def network_name(self) -> str:
+        """Name of the network profile in use, empty without one."""
+        network = None if self._nccl is None else self._nccl.machines.network
+        return "" if network is None else network.name
+
+    def _under_profile(self, profile: str, launch: str) -> Nccl | None:
+        """Return what plans as NCCL would, None without a profile."""
+        from railweave.workloads.replay.collective import renamed
+
+        if profile == "none":
+            return None
+        from railweave.fabric.nodes import Machines
+        from railweave.fabric.profiles import load_profile
+        from railweave.workloads.replay.nccl import Nccl
+
+        if profile == "auto" and Machines(self.fabric, self._devices).profile is None:
+            return None
+        try:
+            found = None if profile == "auto" else load_profile(profile)
+            return Nccl(self.fabric, self._devices, links=None, profile=found, launch=launch)
+        except InputError as error:
+            raise renamed(error, _FLAGS) from None
+
+    def _plan(self, size_bytes: int) -> NcclRun | Schedule:
+        from railweave.collectives import plan
         from railweave.workloads.replay.collective import renamed
 
         try:
-            return self._planned(
+            if self._nccl is not None:
+                return self._nccl.run(
+                    self._asked_op,
+                    size_bytes=size_bytes,
+                    algorithm=self.algorithm,
+                    protocol=self.protocol,
+                    **self._options,
+                )
+            if self.protocol != "auto":
+                raise InputError(
+                    "without a device profile there are no protocols",
+                    field="protocol",
+                    expected="auto, or --profile",
+                )
+            return plan(
+                self._asked_op,
                 ranks=self.ranks,
                 size_bytes=size_bytes,
                 algorithm=self.algorithm,
                 hosts=self._hosts,
                 links=self._links,
+                step_delay_ps=0,
+                **self._options,
             )
         except InputError as error:
             raise renamed(error, _FLAGS) from None
+
+    def _execute(self, schedule: Schedule, devices: list[int], repeat: int) -> CollectiveRecord:
+        """Run a schedule some times in a row, alone on the fabric."""
+        done = self._engine.execute(schedule, devices, tag=self.op, repeat=repeat)
+        try:
+            self._env.run(until=done)
+        except RuntimeError:  # SimPy: no event is left
+            if done.triggered:
+                raise
+            reasons = "; ".join(self._engine.waiting()[:3])
+            raise StalledError(
+                f"{self.op} does not end within the time that a run can last: {reasons}"
+            ) from None
+        return cast("CollectiveRecord", done.value)
 
     def run(self, size_bytes: int) -> BenchRow:
         """Execute the operation once, alone on the fabric.
@@ -147,36 +236,47 @@ class Bench:
         """
         from railweave.collectives import algorithm_bandwidth_Bps, bus_bandwidth_Bps
 
-        schedule = self._plan(size_bytes)
+        planned = self._plan(size_bytes)
+        idle = np.ones(1)
+        if self._nccl is None:
+            schedule, devices = cast("Schedule", planned), self._devices
+            algorithm, protocol, before_ps = schedule.algorithm, "", 0
+        else:
+            run = cast("NcclRun", planned)
+            schedule, devices, before_ps = run.schedule, run.devices, run.before_ps
+            algorithm, protocol = run.algorithm, run.protocol
+            idle = np.where(self._local_links, run.local_idle, run.net_idle)
+        if self.warmup:
+            self._execute(schedule, devices, self.warmup)
         before = self._engine.counters().wire_bytes.copy()
-        done = self._engine.execute(schedule, self._devices, tag=self.op)
-        try:
-            self._env.run(until=done)
-        except RuntimeError:  # SimPy: no event is left
-            if done.triggered:
-                raise
-            reasons = "; ".join(self._engine.waiting()[:3])
-            raise StalledError(
-                f"{self.op} of {size_bytes} B does not end within the time that a run can "
-                f"last: {reasons}"
-            ) from None
-        record = cast("CollectiveRecord", done.value)
-        took_ps = record.end_ps - record.start_ps
-        self._engine.check_bound(
-            f"{self.op} of {size_bytes} B", took_ps=took_ps, bound_ps=record.bound_ps
-        )
-        carried = self._engine.counters().wire_bytes - before
+        record = self._execute(schedule, devices, self.iterations)
+        took_ps = (record.end_ps - record.start_ps) // self.iterations
+        bound_ps = record.bound_ps // self.iterations
+        self._engine.check_bound(f"{self.op} of {size_bytes} B", took_ps=took_ps, bound_ps=bound_ps)
+        took_ps += before_ps
+        carried = (self._engine.counters().wire_bytes - before) / self.iterations / idle
         busiest = int(np.argmax(carried / self.fabric.link_rate_bps))
         return BenchRow(
             size_bytes=size_bytes,
             time_ps=took_ps,
-            bound_ps=record.bound_ps,
+            bound_ps=bound_ps + before_ps,
             algorithm_Bps=algorithm_bandwidth_Bps(size_bytes, took_ps),
             bus_Bps=bus_bandwidth_Bps(
                 self.op, ranks=self.ranks, size_bytes=size_bytes, time_ps=took_ps
             ),
             wire_Bps=algorithm_bandwidth_Bps(int(carried[busiest]), took_ps),
-            algorithm=schedule.algorithm,
+            algorithm=algorithm,
+            protocol=protocol,
             busiest=self.fabric.link_name(busiest),
             busiest_bps=int(self.fabric.link_rate_bps[busiest]),
         )
+
+    @cached_property
+    def _local_links(self) -> NDArray[np.bool_]:
+        """Which links carry what stays in a node, bool (links,); of PCIe where there is one."""
+        from railweave.fabric.graph import LinkModel
+
+        fabric = self.fabric
+        one = self._nccl is None or self._nccl.machines.nodes == 1
+        local = fabric.link_model == LinkModel.NVLINK
+        return np.asarray(local | ((fabric.link_model == LinkModel.PCIE) & one))

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from railweave.collectives import algorithms, plan
+from railweave.collectives.algorithm import Shape
 from railweave.collectives.choice import Choice, choose
 from railweave.collectives.nccl_model import ALGORITHMS, Box
 from railweave.collectives.operations import canonical_op
@@ -116,6 +117,10 @@ class Nccl:
         self.launch_ps = found.launch(launch)
 
     @cached_property
+    def _shape(self) -> Shape:
+        return Shape(self.machines.ranks, tuple(self.machines.node.tolist()))
+
+    @cached_property
     def box(self) -> Box:
         """What NCCL knows of these machines; of nodes that differ, a mean."""
         machines, profile = self.machines, self.profile
@@ -174,6 +179,7 @@ class Nccl:
             algorithm=name,
             hosts=machines.node.tolist(),
             links=self.links,
+            step_delay_ps=0,
             **options,
         )
         counts = traffic_of(
@@ -224,7 +230,7 @@ class Nccl:
         if chosen.algorithm == "P2P":
             if canonical_op(op) == "all_to_all" and self.machines.nodes > 1:
                 return "pxn" if self.machines.switched else "direct", chosen
-            return select_algorithm(op, self.machines.shape_of_ranks), chosen
+            return select_algorithm(op, self._shape), chosen
         if canonical_op(op) in ("broadcast", "reduce"):
             return "chain", chosen
         if canonical_op(op) == "barrier":
