@@ -233,6 +233,8 @@ class Result:
         A row per finished collective of a ``collective`` workload.
     serving
         What serving workloads report; empty without one.
+    steps
+        A row per step of training and inference workloads.
     requests
         A row for each request of serving workloads, for ``requests.csv``.
     warnings
@@ -270,6 +272,7 @@ class Result:
     executed: tuple[CollectiveRecord, ...] = field(repr=False)
     links: LinkTable = field(repr=False)
     requests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    steps: tuple[Mapping[str, Any], ...] = ()
     network: Mapping[str, Any] = field(default_factory=dict, repr=False)
     link_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
     flow_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
@@ -303,6 +306,7 @@ class Result:
             "bound_ps": self.bound_ps,
             "flows": asdict(self.flows),
             "collectives": [dict(row) for row in self.collectives],
+            **({"steps": [dict(row) for row in self.steps]} if self.steps else {}),
             "serving": dict(self.serving),
             "network": {**self.links.to_dict(), **self.network},
             "warnings": list(self.warnings),

@@ -381,6 +381,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         flows=flow_stats(records),
         collectives=tuple(findings.collectives),
         serving=next(iter(serving.values())) if len(serving) == 1 else serving,
+        steps=tuple(findings.steps),
         requests=tuple(row for rows in findings.requests for row in rows()),
         warnings=(*findings.warnings, *engine.cautions()),
         provenance=Provenance(

@@ -185,7 +185,7 @@ def test_an_unknown_host_names_the_nearest(tmp_path: Path) -> None:
         ("{kind: flow, flows: []}", "workload.kind: 'flow' is not a kind of workload"),
         ("{kind: flows, flows: []}", "workload.flows: there are no flows"),
         ("{flows: []}", "workload.kind: it is missing"),
-        ("{kind: training, model: x}", "workload.kind: 'training' is not in this version"),
+        ("{kind: trainings, model: x}", "workload.kind: 'trainings' is not a kind of workload"),
         ("[]", "workload: there is no workload"),
         ("[flows]", "workload[0]: this is no workload"),
         ("{kind: collective, op: all_reduce}", "workload.size: it names no size once"),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.shapes_model import LayerShape, ModelShape
 
-__all__ = ["TrainingStyle", "layer_ops", "stage_memory", "training_ops"]
+__all__ = ["TrainingStyle", "boundary_ops", "layer_ops", "stage_memory", "training_ops"]
 
 _FP32: Final = 4
 
@@ -158,9 +158,14 @@ def layer_ops(
     whole = style.tokens(plan) * shape.hidden_size * style.element
     columns = {"stage": stage, "phase": phase, "what": "attention and feed-forward"}
     # Experts are reached by all_to_alls: of their block tensor parallelism sums nothing.
-    moe = sum(isinstance(layer.feed_forward, MoeFeedForward) for layer in layers)
-    by_experts = moe if plan.ep > 1 else 0
-    sums = (sum(layer.reductions for layer in layers) - by_experts) * times
+    by_experts = [
+        plan.ep > 1 and isinstance(layer.feed_forward, MoeFeedForward) for layer in layers
+    ]
+    moe = sum(by_experts)
+    sums = times * sum(
+        layer.reductions - (experts and not layer.parallel)
+        for layer, experts in zip(layers, by_experts, strict=True)
+    )
     if style.scattered(plan):
         gathers = sums * (2 if phase == "backward" else 1)
         yield from collective("all_gather", "tp", plan.tp, whole, count=gathers, **columns)
@@ -171,7 +176,7 @@ def layer_ops(
         layers, plan, style.context, tokens=style.tokens(plan) * plan.cp,
         element=style.element, stage=stage, phase=phase, times=times,
     )  # fmt: skip
-    if by_experts:
+    if moe:
         block = next(x.feed_forward for x in layers if isinstance(x.feed_forward, MoeFeedForward))
         routed = whole * block.top_k
         for what in ("dispatch", "combine") if phase != "backward" else ("combine", "dispatch"):
@@ -213,7 +218,7 @@ def _end_ops(
         )
 
 
-def _boundary_ops(
+def boundary_ops(
     shape: ModelShape, plan: ParallelismPlan, style: TrainingStyle, stage: int
 ) -> Iterator[TrafficOp]:
     """Yield what a stage sends on: forward to the next, backward to the one before."""
@@ -256,7 +261,7 @@ def training_ops(shape: ModelShape, plan: ParallelismPlan, style: TrainingStyle)
                 layers, shape, plan, style, stage=stage, phase=phase, times=style.micro_batches
             )
         found += _end_ops(shape, plan, style, stage)
-        found += _boundary_ops(shape, plan, style, stage)
+        found += boundary_ops(shape, plan, style, stage)
         found += data_parallel_ops(
             stage_parameters(shape, plan, stage, chunks=style.chunks), plan, stage=stage,
             zero=style.zero, gradient_bytes=style.gradient_bytes, element=style.element,

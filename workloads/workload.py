@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 _ROOMS: Final = ("railweave.workloads.replay", "railweave.workloads.serving")
-_LATER: Final = frozenset({"training"})
 _WORKLOAD_DOMAIN: Final = 5  # domains of random streams: 1-4 and 6 belong to the fabric
 
 Model = TypeVar("Model", bound="WorkloadModel")
@@ -139,11 +138,10 @@ def find_kind(name: object) -> WorkloadKind[Any]:
     Raises
     ------
     InputError
-        Unknown name (with the nearest), or a kind of a later version.
+        Unknown name (with the nearest).
     """
-    if not isinstance(name, str) or (name in _LATER and name not in _KINDS.names()):
-        what = "is not in this version" if name in _LATER else "is not a kind of workload"
-        raise InputError(f"'{name}' {what}", expected=" | ".join(_KINDS.names()))
+    if not isinstance(name, str):
+        raise InputError(f"'{name}' is not a kind of workload", expected=" | ".join(_KINDS.names()))
     return _KINDS.get(name)
 
 
@@ -180,6 +178,8 @@ class Findings:
         Workload name -> function that summarises it up to now (partial runs call it too): counts
         such as ``requests``, and a `railweave.workloads.stats.time_stats` mapping per time. The
         summary of a run prints both.
+    steps
+        A row per step of a workload that is made of steps, as in ``result.json``.
     warnings
         Sentences for the person who reads the result.
     waiting
@@ -191,6 +191,7 @@ class Findings:
     collectives: list[dict[str, Any]] = field(default_factory=list)
     serving: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     requests: list[Callable[[], list[dict[str, Any]]]] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     waiting: list[Callable[[], Iterable[str]]] = field(default_factory=list)
     occupied: dict[int, str] = field(default_factory=dict)

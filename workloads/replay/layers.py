@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers as parts of a step: compute blocks and the operations between them, on some ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from railweave.fabric.beside import beside
+from railweave.fabric.chain import chain, work
+from railweave.workloads.op_schedules import op_schedule
+from railweave.workloads.ops import TrafficOp
+from railweave.workloads.serving.steps import Work, repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from railweave.fabric.schedule import Schedule
+    from railweave.workloads.parallelism import ParallelismPlan
+
+__all__ = ["Busy", "Covered", "Item", "Lane", "free_ps"]
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Every rank computes for ``time_ps``."""
+
+    time_ps: int
+
+
+@dataclass(frozen=True)
+class Covered:
+    """Communication under cover of ``time_ps`` of compute: both begin together."""
+
+    op: TrafficOp
+    time_ps: int
+
+
+Item: TypeAlias = TrafficOp | Busy | Covered
+
+
+def free_ps(items: Sequence[Item]) -> int:
+    """Return what items take where communication is free."""
+    return sum(item.time_ps for item in items if not isinstance(item, TrafficOp))
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """Replicas that run a step together, on their GPUs.
+
+    Parameters
+    ----------
+    plan
+        How the model is divided.
+    members
+        Numbers of the replicas.
+    devices, hosts
+        Device index and host of the GPU of every rank of the plan.
+    """
+
+    plan: ParallelismPlan
+    members: tuple[int, ...]
+    devices: Sequence[int]
+    hosts: Sequence[int]
+
+    def ranks(self, *stages: int) -> tuple[int, ...]:
+        """Return the ranks of these replicas in some stages, one stage after another."""
+        return tuple(
+            rank
+            for stage in dict.fromkeys(stages)
+            for member in self.members
+            for rank in self.plan.stage_ranks(stage, member=member)
+        )
+
+    def schedule(self, op: TrafficOp, ranks: Sequence[int]) -> Schedule | None:
+        """Return one of the operations on these ranks, None where none of them takes part."""
+        return op_schedule(op, self.plan, ranks, self.hosts)
+
+    def works(self, items: Sequence[Item], stage: int, *, repeat: int = 1) -> tuple[Work, ...]:
+        """Return items one after another, ``repeat`` times, as one part (or time passing)."""
+        ranks = self.ranks(stage)
+        if all(isinstance(item, Busy) for item in items):
+            time_ps = free_ps(items) * repeat
+            return (Work(wait_ps=time_ps),) if time_ps else ()
+        parts: list[Schedule] = []
+        own = tuple(range(len(ranks)))
+        for item in items:
+            if isinstance(item, Busy):
+                if item.time_ps:
+                    parts.append(work(len(ranks), item.time_ps))
+                continue
+            op = item if isinstance(item, TrafficOp) else item.op
+            found = self.schedule(replace(op, count=1), ranks)
+            together = [found] * op.count if found is not None else []
+            if isinstance(item, Covered):
+                busy = work(len(ranks), item.time_ps)
+                moving = [(chain(together), own)] if together else []
+                parts.append(beside([(busy, own), *moving], n_ranks=len(ranks), op="covered"))
+            else:
+                parts += together
+        if not parts:
+            return ()
+        whole = chain(parts, op="layer") if len(parts) > 1 else parts[0]
+        return (Work(tuple(self.devices[r] for r in ranks), whole, repeat),)
+
+    def layer_works(
+        self, kinds: Sequence[Sequence[Item]], order: Sequence[int], stage: int
+    ) -> tuple[Work, ...]:
+        """Return layers one after another; equal ones in a row are one part that repeats.
+
+        Parameters
+        ----------
+        kinds
+            Items of each kind of layer.
+        order
+            The kind of each layer.
+        stage
+            Whose layers they are.
+        """
+        found: list[Work] = []
+        for pattern, times in repeats(order):
+            items = [item for kind in pattern for item in kinds[kind]]
+            found += self.works(items, stage, repeat=times)
+        return tuple(found)
+
+    def send_works(self, op: TrafficOp) -> tuple[Work, ...]:
+        """Return the messages of one of the operations from a stage to another."""
+        assert op.to_stage is not None
+        ranks = self.ranks(op.stage, op.to_stage)
+        found = self.schedule(replace(op, count=1), ranks)
+        if found is None:
+            return ()
+        parts = [found] * op.count
+        whole = beside(
+            [(part, tuple(range(len(ranks)))) for part in parts], n_ranks=len(ranks), op="send"
+        )
+        return (Work(tuple(self.devices[r] for r in ranks), whole),)
