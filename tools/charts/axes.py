@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "Scale", "legend", "size_text", "time_text", "time_unit"]
 
 _UNITS: Final = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
+_BINARY: Final = 1024
 _ROUND: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -38,7 +39,7 @@ def time_text(time_ps: float) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Write a size in the largest binary unit that divides it, else in decimal ones.
+    """Write a size in the largest binary unit that divides it, if it is short so, else decimal.
 
     Examples
     --------
@@ -46,11 +47,11 @@ def size_text(size_bytes: int) -> str:
     ('64 MiB', '1.5 MB')
     """
     for power, name in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 1 << power and size_bytes % (1 << power) == 0:
+        if size_bytes % (1 << power) == 0 and 1 <= size_bytes >> power < _BINARY:
             return f"{size_bytes >> power} {name}"
     for amount, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size_bytes >= amount:
-            return f"{size_bytes / amount:.3g} {name}"
+            return f"{size_bytes / amount:.4g} {name}"
     return f"{size_bytes} B"
 
 
@@ -80,7 +81,9 @@ class Scale:
             if len(decades) >= 3:
                 return decades[:: math.ceil(len(decades) / most)]
             steps = [d * m for d in (*decades, 10.0 ** (first - 1)) for m in (1, 2, 5)]
-            return sorted(value for value in steps if self.low <= value <= self.high * (1 + 1e-9))
+            found = [value for value in steps if self.low <= value <= self.high * (1 + 1e-9)]
+            if len(found) >= 3:
+                return sorted(found)
         span = self.high - self.low
         if span <= 0:
             return [self.low]
