@@ -123,13 +123,22 @@ def test_dgx_a100_shares_each_pcie_switch():
         ("B200", 180, 8000, "fp4", 9000.0),
         ("L40S", 48, 864, "fp8", 733.0),
         ("RTX 4090", 24, 1008, "bf16", 165.0),
-        ("rtx_pro_6000", 96, 1792, "bf16", 467.8),
+        ("rtx_pro_6000", 96, 1597.6, "bf16", 467.8),
+        ("V100", 32, 900, "fp16", 125.0),
+        ("A100-40", 40, 1555, "bf16", 312.0),
+        ("a100 pcie", 80, 1935, "tf32", 156.0),
+        ("H100-PCIe", 80, 2000, "fp8", 1513.0),
+        ("H20", 96, 4000, "fp8", 296.0),
+        ("H20-141", 141, 4000, "bf16", 148.0),
+        ("GB200", 186, 8000, "bf16", 2500.0),
+        ("GB300", 288, 8000, "fp4", 15000.0),
+        ("MI300X", 192, 5300, "bf16", 1307.0),
     ],
 )
 def test_gpus(name, memory, bandwidth, dtype, flops):
     gpu = gpu_model(name)
     assert gpu.memory_bytes == memory * 10**9
-    assert gpu.memory_bandwidth_Bps == bandwidth * 10**9
+    assert gpu.memory_bandwidth_Bps == round(bandwidth * 10**9)
     assert gpu.flops[dtype] == round(flops * 10**12)
     assert 0 < gpu.efficiency.compute <= 1
     assert 0 < gpu.efficiency.memory <= 1
