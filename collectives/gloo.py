@@ -75,17 +75,13 @@ def predict_gloo(profile: HostProfile, op: str, *, size_bytes: int, ranks: int) 
     Raises
     ------
     InputError
-        The profile has no constants of the operation.
+        The operation is not among those that are known.
     """
     op = canonical_op(op)
-    if op not in profile.step_ps:
-        raise InputError(
-            f"profile {profile.name} has no constants of {op}",
-            expected=" | ".join(profile.step_ps),
-        )
     steps, moved = gloo_counts(op, size_bytes=size_bytes, ranks=ranks)
-    bound = moved / (profile.rate_bps[op] / 8)
-    parts = {"steps": steps * profile.step_ps[op] / PS_PER_S, "bytes": bound}
+    factor = profile.factor.get(op, 1.0)
+    bound = moved / (profile.rate_bps / 8)
+    parts = {"steps": factor * steps * profile.step_ps / PS_PER_S, "bytes": factor * bound}
     return Prediction(
         time_s=sum(parts.values()),
         algorithm=_ALGORITHM[op],

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host profiles: what gloo makes of ranks that share one CPU host.
 
-Ranks on one host share cores, memory and the network stack of the kernel, so what a step costs and
-how many bytes pass in a second differ from operation to operation by how many ranks copy at once;
-a profile has both for each. They are measured, per host (``railweave calibrate``).
+Ranks on one host share cores, memory and the network stack of the kernel: what a step costs and how
+many bytes pass in a second are the host's, and a factor per operation says how many ranks want the
+same cores at once in it. All are measured, on that host (``railweave calibrate``).
 """
 
 from __future__ import annotations
@@ -38,23 +38,26 @@ HOST_OPERATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class HostProfile:
-    """Constants of each operation on one host.
+    """Constants of one host.
 
     Parameters
     ----------
     name
         What the profile is called.
     step_ps
-        What a step costs in ps, by operation.
+        What a step costs, ps.
     rate_bps
-        Bits that the busiest rank moves in a second, by operation.
+        Bits that the busiest rank moves in a second.
+    factor
+        Time of each operation over what these two alone say; 1 where it is not there.
     source
         What it was fitted to.
     """
 
     name: str
-    step_ps: Mapping[str, int]
-    rate_bps: Mapping[str, int]
+    step_ps: int
+    rate_bps: int
+    factor: Mapping[str, float]
     source: str = ""
 
 
@@ -64,13 +67,14 @@ class HostFile(FileModel):
     schema_: Literal[1] = Field(1, alias="schema")
     kind: Literal["host-profile"]
     name: str = "host"
-    step: Annotated[dict[str, Time], Field(min_length=1)]
-    rate: dict[str, Annotated[Rate, Field(ge=1)]]
+    step: Time
+    rate: Annotated[Rate, Field(ge=1)]
+    factor: dict[str, Annotated[float, Field(gt=0, le=1e4)]] = Field(default_factory=dict)
     source: str = ""
 
-    @field_validator("step", "rate")
+    @field_validator("factor")
     @classmethod
-    def _keys(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _keys(cls, value: dict[str, float]) -> dict[str, float]:
         for key in value:
             if key not in HOST_OPERATIONS:
                 raise fault(
@@ -87,15 +91,12 @@ def load_host_profile(path: str) -> HostProfile:
     InputError
         The file is missing or wrong: file, line, field and what was expected.
     """
-    document = load_yaml(path)
-    model = document.check(TypeAdapter(HostFile))
-    for name in model.step:
-        if name not in model.rate:
-            raise document.error(f"'{name}' has a step and no rate", at=("rate",), expected=name)
+    model = load_yaml(path).check(TypeAdapter(HostFile))
     return HostProfile(
         name=model.name,
-        step_ps=MappingProxyType(model.step),
-        rate_bps=MappingProxyType(model.rate),
+        step_ps=model.step,
+        rate_bps=model.rate,
+        factor=MappingProxyType(model.factor),
         source=model.source,
     )
 
@@ -104,8 +105,13 @@ def host_profile_text(profile: HostProfile) -> str:
     """Return a host profile as the text of a file that `load_host_profile` reads."""
     import yaml
 
-    data: dict[str, Any] = {"schema": 1, "kind": "host-profile", "name": profile.name}
-    data["step"] = {op: format_time(value) for op, value in profile.step_ps.items()}
-    data["rate"] = {op: format_rate(value) for op, value in profile.rate_bps.items()}
-    data["source"] = profile.source
+    data: dict[str, Any] = {
+        "schema": 1,
+        "kind": "host-profile",
+        "name": profile.name,
+        "step": format_time(profile.step_ps),
+        "rate": format_rate(profile.rate_bps),
+        "factor": dict(profile.factor),
+        "source": profile.source,
+    }
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))

@@ -9,7 +9,7 @@ layout with one profile in it serves as well (`load_profile`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -281,10 +281,14 @@ def profile_text(profile: DeviceProfile) -> str:
     import yaml
 
     data: dict[str, Any] = {"schema": 1, "kind": "device-profile"}
-    for key, value in asdict(profile).items():
+    for key, value in _fields(profile).items():
         if value is not None and value != () and value != "":
             data[_spelling(key)] = _shown(key, value)
     return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 _ENDINGS: Final = MappingProxyType({"_ps": format_time, "_bps": format_rate, "_bytes": format_size})
@@ -299,6 +303,8 @@ def _spelling(key: str) -> str:
 def _shown(key: str, value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
+    if is_dataclass(value):
+        value = _fields(value)
     if hasattr(value, "items"):
         inner = next((ending for ending in _ENDINGS if key.endswith(ending)), "")
         return {_spelling(k): _shown(inner or k, v) for k, v in value.items() if v is not None}

@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from railweave.fabric.errors import PhysicsError, RailweaveError
+from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
 from railweave.tools.commands.perf import perf
@@ -75,6 +76,7 @@ app.command()(emulate)
 app.command()(report)
 app.command()(perf)
 app.command()(validate)
+app.command()(calibrate)
 app.command()(traffic)
 app.command()(size)
 app.command()(models)

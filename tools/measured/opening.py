@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from railweave.fabric.profiles import DeviceProfile
     from railweave.tools.measured.data import DataSet
 
-__all__ = ["Given", "any_profile", "open_measured"]
+__all__ = ["Given", "any_profile", "open_measured", "open_sets"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +44,47 @@ def any_profile(name: str | None) -> DeviceProfile | HostProfile | None:
     """
     if name is None:
         return None
+    from railweave.fabric.catalogue import catalogue_names
     from railweave.fabric.host_profiles import load_host_profile
     from railweave.fabric.profiles import load_profile
 
     path = Path(name)
+    beside = path.with_name(f"{path.name}.yaml")
+    if not path.is_file() and beside.is_file() and name not in catalogue_names("profiles"):
+        name, path = str(beside), beside  # what `calibrate -o NAME.yaml` left here
     try:
         host = path.is_file() and "host-profile" in path.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         host = False
     return load_host_profile(name) if host else load_profile(name)
+
+
+def open_sets(
+    paths: Sequence[Path], given: Given, profile: DeviceProfile | HostProfile | None
+) -> tuple[list[DataSet], dict[str, Machines]]:
+    """Read files; return their data sets, and their machines by name where a topology is given.
+
+    Raises
+    ------
+    InputError
+        A file or the topology is wrong, or they do not go together.
+    """
+    fabric = None
+    if given.topology is not None:
+        from railweave.tools.opening import open_topology
+
+        _, fabric = open_topology(given.topology)
+    sets: list[DataSet] = []
+    machines: dict[str, Machines] = {}
+    for path in paths:
+        for data in read_measured(path, op=given.op):
+            full = data.with_ranks(nodes=given.nodes, gpus_per_node=given.gpus_per_node)
+            if fabric is not None and full.backend != "verbs":
+                here = _on_fabric(full, fabric, profile)
+                if here is not None:
+                    machines[full.name] = here
+            sets.append(full)
+    return sets, machines
 
 
 def open_measured(paths: Sequence[Path], given: Given) -> list[Judged]:
@@ -65,21 +97,12 @@ def open_measured(paths: Sequence[Path], given: Given) -> list[Judged]:
         cannot be predicted.
     """
     profile = any_profile(given.profile)
-    fabric = None
-    if given.topology is not None:
-        from railweave.tools.opening import open_topology
-
-        _, fabric = open_topology(given.topology)
-    found = []
-    for path in paths:
-        for data in read_measured(path, op=given.op):
-            full = data.with_ranks(nodes=given.nodes, gpus_per_node=given.gpus_per_node)
-            machines = None
-            if fabric is not None and full.backend != "verbs":
-                machines = _on_fabric(full, fabric, profile)
-            required = profile is not None or fabric is not None
-            found.append(judge(full, profile=profile, machines=machines, required=required))
-    return found
+    sets, machines = open_sets(paths, given, profile)
+    required = profile is not None or given.topology is not None
+    return [
+        judge(data, profile=profile, machines=machines.get(data.name), required=required)
+        for data in sets
+    ]
 
 
 def _on_fabric(
