@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,3 +149,84 @@ def test_more_work_never_takes_less_time(model: str, tp: int, contexts: list[int
     more = stage_cost(shape, plan, device, StepLoad.decode([*contexts, 10]))
     assert less.total_ps <= longer.total_ps
     assert less.total_ps <= more.total_ps
+
+
+def test_chunks_bound_attention() -> None:
+    # tokens 1..5 in chunks of 2 see 1, 2, 1, 2, 1
+    assert StepLoad.prefill(5).attended(2, chunked=True) == 7
+    assert StepLoad(((3, 3),)).attended(2, chunked=True) == 2 + 1 + 2
+    assert StepLoad.decode([8192]).attended(8192, chunked=True) == 1
+    assert StepLoad.decode([8191]).attended(8192, chunked=True) == 8192
+    assert StepLoad.decode([8200]).cached(8192, chunked=True) == 9
+    whole = StepLoad.prefill(1000).attended(64, chunked=True)
+    parts = [StepLoad.prefill(300), StepLoad.prefill(700, cached=300)]
+    assert sum(part.attended(64, chunked=True) for part in parts) == whole
+
+
+def test_states_are_read_and_written_whatever_the_context() -> None:
+    shape = load_shape("nemotron-3-nano-30b-a3b")
+    short, long = (
+        stage_cost(shape, ONE, gpu(), StepLoad.decode([context] * 32), block_overhead_ps=0)
+        for context in (0, 4000)
+    )
+    mamba = next(i for i, layer in enumerate(shape.layers) if layer.mixer)
+    weights = 2 * (38_742_208 + 2688)
+    states = 2 * 32 * shape.layers[mamba].mixer.state_bytes()  # type: ignore[union-attr]
+    expected = (weights + states) * 10**12 / (2 * 10**12)
+    assert short.layers[mamba].attention_ps == pytest.approx(expected, abs=2)
+    assert short.layers[mamba].feed_forward_ps == 0
+    assert long.layers[mamba] == short.layers[mamba]
+    extra = 32 * 4000 * 6_144 * 10**12 // (2 * 10**12)
+    assert long.total_ps - short.total_ps == pytest.approx(extra, abs=200)
+
+
+def test_sparse_attention_reads_what_the_indexer_picks() -> None:
+    dense, sparse = load_shape("deepseek-v3"), load_shape("deepseek-v3.2")
+    plan, slow = ParallelismPlan(tp=8), gpu(bandwidth=10**9)
+    pairs = [
+        [
+            stage_cost(s, plan, slow, StepLoad.decode([n]), block_overhead_ps=0)
+            for n in (9000, 10000)
+        ]
+        for s in (dense, sparse)
+    ]
+    growth = [later.total_ps - first.total_ps for first, later in pairs]
+    assert growth[0] == pytest.approx(61 * 1000 * 1152 * 1000, abs=100)
+    assert growth[1] == pytest.approx(61 * 1000 * 132 * 1000, abs=100)
+
+
+def test_experts_of_a_rank_are_its_share() -> None:
+    mixtral, slow = load_shape("mixtral-8x7b"), gpu(bandwidth=10**12)
+    one = 2 * 176_160_768
+    plan = ParallelismPlan(tp=1, dp=4, ep=4)
+    cost = stage_cost(mixtral, plan, slow, StepLoad.decode([0] * 500), block_overhead_ps=0)
+    common = 2 * (4096 + 32_768)
+    assert cost.layers[0].feed_forward_ps == 2 * one + common  # ps per byte: 1
+    # all four replicas' tokens meet: one token each may visit all eight experts' share
+    few = stage_cost(mixtral, plan, slow, StepLoad.decode([0]), block_overhead_ps=0)
+    visited = experts_visited(4, 8, 2)
+    assert few.layers[0].feed_forward_ps == 2 * one * visited // 8 + common
+    whole = ParallelismPlan(tp=4, ep=4)  # tokens replicated: experts whole, attention divided
+    cost = stage_cost(mixtral, whole, slow, StepLoad.decode([0] * 500), block_overhead_ps=0)
+    assert cost.layers[0].feed_forward_ps == 2 * one + common
+
+
+def test_different_key_and_value_widths() -> None:
+    shape = load_shape("llama-3.1-8b")
+    layer = shape.layers[0]
+    narrow = replace(layer.attention, v_head_dim=64)  # type: ignore[type-var]
+    assert narrow.kv_elements == 8 * (128 + 64)
+    small = replace(shape, layers=(replace(layer, attention=narrow),))
+    fast = gpu(bandwidth=10**18)
+    one, two = (
+        stage_cost(small, ONE, fast, StepLoad.prefill(n), block_overhead_ps=0) for n in (1, 2)
+    )
+    matrices = 4096 * (32 * 128 + 8 * 128 + 8 * 64) + 32 * 64 * 4096
+    assert one.layers[0].attention_ps == -(-(2 * matrices + 2 * 32 * 192) // 1000)
+    assert two.layers[0].attention_ps == -(-(4 * matrices + 3 * 2 * 32 * 192) // 1000)
+
+
+def test_a_gpu_without_bf16_computes_in_fp16() -> None:
+    cost = stage_cost(LLAMA, ONE, gpu_model("T4"), StepLoad.prefill(4096))
+    matrices = 80 * (150_994_944 + 704_643_072)
+    assert cost.total_ps > 2 * matrices * 4096 / 65e12 * 1e12
