@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.ranks import RankMap
     from railweave.tools.scene import Scene
     from railweave.tools.tiers import Bundle
 
 __all__ = ["add_captions", "add_head"]
 
 
-def add_head(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
+def add_head(
+    scene: Scene, layout: Layout, loads: LinkLoads | None, ranks: RankMap | None = None
+) -> None:
     """Write the name of the fabric and what it amounts to."""
     fabric, tiers, scale = layout.tiers.fabric, layout.tiers, layout.scale
     counts = [plural(len(fabric.gpus), "GPU"), plural(len(fabric.host_names), "host")]
@@ -39,7 +42,11 @@ def add_head(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
     counts.append(plural(tiers.n_cables, "network cable"))
     subtitle = "  \N{MIDDLE DOT}  ".join(counts)
     if loads is not None:
-        subtitle += f"  \N{MIDDLE DOT}  link load of run {loads.run}"
+        subtitle += f"  \N{MIDDLE DOT}  {loads.subtitle}"
+    if ranks is not None:
+        subtitle += f"  \N{MIDDLE DOT}  placement of run {ranks.run}"
+    if tiers.plane is not None:
+        subtitle += f"  \N{MIDDLE DOT}  plane {tiers.plane} only"
     head = Label(x=28, y=38, text=fabric.name, size=21, anchor="start", bold=True)
     below = Label(x=28, y=61, text=subtitle, size=13, anchor="start", colour=MUTED)
     for label in (head, below):

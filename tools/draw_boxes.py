@@ -9,14 +9,18 @@ import numpy as np
 
 from railweave.tools.box_text import LINE, SEPARATOR, STRIP, BoxText, box_text
 from railweave.tools.palette import PLANE_FILLS, SWITCH, rail_colour, ramp
+from railweave.tools.ranks import gpus_by_host
 from railweave.tools.scene import Box, Label
 from railweave.tools.words import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.ranks import RankMap
     from railweave.tools.scene import Scene
     from railweave.tools.tiers import Node
 
@@ -27,11 +31,14 @@ _CELLS: Final = 32  # of a strip
 _LAYERS: Final = 3.0  # pixels by which the box behind a collapsed one peeps out
 
 
-def add_boxes(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
+def add_boxes(
+    scene: Scene, layout: Layout, loads: LinkLoads | None, ranks: RankMap | None = None
+) -> None:
     """Draw the switches, and every collapsed box; with a run, the load of its members below."""
     nodes, fabric = layout.tiers.nodes, layout.tiers.fabric
     hosts = None if loads is None else loads.of_hosts(fabric)
     devices = None if loads is None else loads.of_devices(fabric)
+    gpus = gpus_by_host(fabric) if ranks is not None else []
     for level, row in layout.rows.items():
         for number in layout.tiers.levels[level]:
             closed = nodes[number].collapsed
@@ -43,7 +50,13 @@ def add_boxes(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
         if nodes[number].collapsed:
             style, height = layout.host.collapsed, layout.host.height
             _box(scene, layout, number, layout.host_y, height, style)
-            _strip(scene, layout, number, layout.host_y + height, hosts)
+            if ranks is None:
+                _strip(scene, layout, number, layout.host_y + height, hosts)
+            else:
+                labels = [ranks.of_host(gpus[host]) for host in nodes[number].members]
+                shown = np.linspace(0, len(labels) - 1, min(len(labels), _CELLS)).round()
+                colours = [ranks.colour(labels[int(i)]) for i in shown]
+                _cells(scene, layout, number, layout.host_y + height, colours)
 
 
 def _box(
@@ -120,7 +133,7 @@ def _strip(
     ``peaks`` holds the load of the busiest network link of each device or host; members are in
     order of it, the busiest first.
     """
-    node, place = layout.tiers.nodes[number], layout.places[number]
+    node = layout.tiers.nodes[number]
     if peaks is None:
         rails = sorted({int(layout.tiers.fabric.rail[s]) for s in node.members if node.level})
         colours = [rail_colour(rail) for rail in rails if rail >= 0]
@@ -128,6 +141,13 @@ def _strip(
         found = np.sort(peaks[list(node.members)])[::-1]
         shown = np.linspace(0, len(found) - 1, min(len(found), _CELLS)).round().astype(int)
         colours = [ramp(load) for load in found[shown].tolist()]
+    _cells(scene, layout, number, bottom, colours)
+
+
+def _cells(
+    scene: Scene, layout: Layout, number: int, bottom: float, colours: Sequence[str]
+) -> None:
+    place = layout.places[number]
     width = (place.width - 4) / max(1, len(colours))
     for i, colour in enumerate(colours):
         scene.boxes.append(

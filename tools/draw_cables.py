@@ -11,7 +11,7 @@ import numpy as np
 
 from railweave.fabric.graph import DeviceKind
 from railweave.tools.layout import part_cells
-from railweave.tools.palette import DOWN, MUTED, line_colour, ramp
+from railweave.tools.palette import DOWN, FAINT, MUTED, line_colour, ramp
 from railweave.tools.scene import CURVE_LIFT, Box, Cable, Label
 from railweave.tools.words import plural, shown_rate
 
@@ -127,9 +127,9 @@ def describe(layout: Layout, bundle: Bundle, loads: LinkLoads | None = None) -> 
         )
     if loads is not None and (load := loads.utilisation[bundle.links]).any():
         busiest = bundle.links[int(np.argmax(load))]
-        tip += f"; busiest {fabric.link_name(int(busiest))} {100 * load.max():.2f} %"
+        tip += f"; busiest {fabric.link_name(int(busiest))} {loads.say(load.max())}"
         if len(bundle.cables) > 1:
-            tip += f", mean {100 * load.mean():.2f} %"
+            tip += f", mean {loads.say(load.mean())}"
     return tip
 
 
@@ -149,6 +149,10 @@ def _look(layout: Layout, bundle: Bundle, loads: LinkLoads | None, dense: float)
         return _Look(0.0, colour, width, opacity, tip)
     used = loads.utilisation[bundle.links]
     load = float(used.max())
+    if loads.trail:
+        if not loads.trail.isdisjoint(bundle.links.tolist()):
+            return _Look(load + 1, ramp(load), max(3.4, width), 1.0, tip)
+        return _Look(0.0, FAINT, 0.8 / (1 + 0.10 * dense), 0.35, tip)
     if gathered:
         width = max(5.0 / (1 + 0.10 * dense), width)
         opacity = 0.5 if load <= 0 else 0.95

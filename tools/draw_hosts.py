@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING, Final
 from railweave.fabric.graph import DeviceKind
 from railweave.tools.layout import part_cells
 from railweave.tools.palette import rail_colour, ramp
+from railweave.tools.ranks import gpus_by_host
 from railweave.tools.scene import Box, Label, text_width
 from railweave.tools.words import plural
 
 if TYPE_CHECKING:
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.ranks import RankMap
     from railweave.tools.scene import Scene
     from railweave.tools.tiers import Node
 
 __all__ = ["add_hosts"]
 
 _CELL_TEXT: Final = 9.0
+_CELL_TEXT_LEAST: Final = 5.0
 
 
-def add_hosts(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
-    """Draw every host that is not collapsed; with a run, in the colour of its busiest links."""
+def add_hosts(
+    scene: Scene, layout: Layout, loads: LinkLoads | None, ranks: RankMap | None = None
+) -> None:
+    """Draw every host that is not collapsed.
+
+    With a run, in the colour of its busiest links; GPUs in the colour of what was placed on them.
+    """
     tiers, style = layout.tiers, layout.host
     peak = None if loads is None else loads.of_devices(tiers.fabric).tolist()
     hosts = [] if loads is None else loads.of_hosts(tiers.fabric).tolist()
@@ -46,9 +54,9 @@ def add_hosts(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
             )
         )
         if style.stacked:
-            _stack(scene, layout, node, x, hosts)
+            _stack(scene, layout, node, x, loads, hosts, ranks)
         else:
-            _parts(scene, layout, x, node.members[0], peak)
+            _parts(scene, layout, x, node.members[0], loads, peak, ranks)
         if number not in layout.named:
             continue
         y = layout.host_y + style.body + (6 if style.upright else 4 + style.text)
@@ -62,10 +70,10 @@ def add_hosts(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
                 upright=style.upright,
             )
         )
-    _racks(scene, layout, peak)
+    _racks(scene, layout, loads, peak)
 
 
-def _racks(scene: Scene, layout: Layout, peak: list[float] | None) -> None:
+def _racks(scene: Scene, layout: Layout, loads: LinkLoads | None, peak: list[float] | None) -> None:
     """Draw a bar under the hosts of each rack: the NVSwitches that join their GPUs."""
     tiers, style = layout.tiers, layout.host
     members: dict[int, list[float]] = {}
@@ -81,8 +89,8 @@ def _racks(scene: Scene, layout: Layout, peak: list[float] | None) -> None:
         name = tiers.fabric.device_names[rack]
         left, right = min(middles) - style.width / 2, max(middles) + style.width / 2
         tip = f"{name}: NVSwitches of the rack"
-        if peak is not None:
-            tip += f", {100 * peak[rack]:.2f} %"
+        if loads is not None and peak is not None:
+            tip += f", {loads.say(peak[rack])}"
         scene.boxes.append(
             Box(
                 x=left,
@@ -100,7 +108,15 @@ def _racks(scene: Scene, layout: Layout, peak: list[float] | None) -> None:
             scene.labels.append(Label(x=middle, y=y + 8 + size, text=text, size=size))
 
 
-def _parts(scene: Scene, layout: Layout, x: float, host: int, peak: list[float] | None) -> None:
+def _parts(
+    scene: Scene,
+    layout: Layout,
+    x: float,
+    host: int,
+    loads: LinkLoads | None,
+    peak: list[float] | None,
+    ranks: RankMap | None,
+) -> None:
     """Draw NICs over the GPUs that they serve, over the NVSwitch that joins the GPUs."""
     fabric, found, row = layout.tiers.fabric, layout.tiers.parts[host], layout.host.row
     y = layout.host_y + 5
@@ -116,8 +132,14 @@ def _parts(scene: Scene, layout: Layout, x: float, host: int, peak: list[float] 
             if peak is not None:
                 fill = ramp(peak[device])
             tip = f"{fabric.device_names[device]}: {fabric.model[device] or word}"
-            if peak is not None:
-                tip += f", {100 * peak[device]:.2f} %"
+            if loads is not None and peak is not None:
+                tip += f", {loads.say(peak[device])}"
+            shown = str(int(fabric.index[device]))
+            if ranks is not None and kind == DeviceKind.GPU:
+                fill = ranks.colour(int(ranks.label_of[device]))
+                if said := ranks.say(device):
+                    tip += f", {said}"
+                shown = str(int(ranks.rank_of[device])) if said else ""
             left = x + first + place * cell
             scene.boxes.append(
                 Box(
@@ -130,14 +152,15 @@ def _parts(scene: Scene, layout: Layout, x: float, host: int, peak: list[float] 
                     tip=tip,
                 )
             )
-            if cell >= 11:
+            size = min(_CELL_TEXT, (cell - 2) / max(1.0, text_width(shown, 1.0)))
+            if shown and cell >= 11 and size >= _CELL_TEXT_LEAST:
                 light = "#ffffff" if peak is None or peak[device] > 0.25 else "#1f2933"
                 scene.labels.append(
                     Label(
                         x=left + cell / 2,
                         y=y + row / 2 + 3.3,
-                        text=str(int(fabric.index[device])),
-                        size=_CELL_TEXT,
+                        text=shown,
+                        size=size,
                         colour=light,
                     )
                 )
@@ -161,14 +184,27 @@ def _parts(scene: Scene, layout: Layout, x: float, host: int, peak: list[float] 
         )
 
 
-def _stack(scene: Scene, layout: Layout, node: Node, x: float, peak: list[float]) -> None:
-    """Draw a row per host of a stack, coloured by its busiest network link."""
+def _stack(
+    scene: Scene,
+    layout: Layout,
+    node: Node,
+    x: float,
+    loads: LinkLoads | None,
+    peak: list[float],
+    ranks: RankMap | None,
+) -> None:
+    """Draw a row per host of a stack, coloured by its busiest network link, or what it runs."""
     style = layout.host
+    gpus = gpus_by_host(layout.tiers.fabric) if ranks is not None else []
     for place, host in enumerate(node.members):
         name = layout.tiers.fabric.host_names[host]
         fill, tip = "#8b98a7", name
-        if peak:
-            fill, tip = ramp(peak[host]), f"{name}: {100 * peak[host]:.2f} %"
+        if loads is not None:
+            fill, tip = ramp(peak[host]), f"{name}: {loads.say(peak[host])}"
+        if ranks is not None:
+            label = ranks.of_host(gpus[host])
+            fill = ranks.colour(label)
+            tip = f"{name}: {ranks.labels[label]}" if label >= 0 else name
         gap = 0.5 if style.row >= 4 else 0.2
         scene.boxes.append(
             Box(

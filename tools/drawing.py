@@ -23,12 +23,18 @@ if TYPE_CHECKING:
     from railweave.tools.columns import Column
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.ranks import RankMap
 
 __all__ = ["compose"]
 
 
 def compose(
-    fabric: Fabric, loads: LinkLoads | None = None, *, expand: Sequence[str] | None = None
+    fabric: Fabric,
+    loads: LinkLoads | None = None,
+    *,
+    expand: Sequence[str] | None = None,
+    plane: int | None = None,
+    ranks: RankMap | None = None,
 ) -> Scene:
     """Compose the drawing of a fabric.
 
@@ -40,17 +46,22 @@ def compose(
         Load of each link by a run, drawn as colour, or None.
     expand
         Groups to draw host by host, ``all`` or ``none``; by default all up to 1,024 GPUs.
+    plane
+        The only plane whose switches and cables are drawn, or None.
+    ranks
+        What was placed on the GPUs, drawn as their colour, or None.
     """
-    layout = lay_out(arrange(fabric, expand=expand), loaded=loads is not None)
+    tiers = arrange(fabric, expand=expand, plane=plane)
+    layout = lay_out(tiers, loaded=loads is not None or ranks is not None)
     scene = Scene(width=layout.width, height=layout.height, title=fabric.name)
-    add_head(scene, layout, loads)
+    add_head(scene, layout, loads, ranks)
     _blocks(scene, layout)
     _planes(scene, layout)
     add_captions(scene, layout)
     add_cables(scene, layout, loads)
-    add_boxes(scene, layout, loads)
-    add_hosts(scene, layout, loads)
-    add_panel(scene, layout, loads)
+    add_boxes(scene, layout, loads, ranks)
+    add_hosts(scene, layout, loads, ranks)
+    add_panel(scene, layout, loads, ranks)
     return scene
 
 

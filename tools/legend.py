@@ -20,12 +20,14 @@ from railweave.tools.palette import (
     ramp_place,
 )
 from railweave.tools.scene import Box, Cable, Label, Scene, text_width
+from railweave.tools.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.ranks import RankMap
 
 __all__ = ["add_panel"]
 
@@ -35,13 +37,17 @@ _HOTTEST: Final = 12
 _RAILS_SHOWN: Final = 16
 
 
-def add_panel(scene: Scene, layout: Layout, loads: LinkLoads | None) -> None:
+def add_panel(
+    scene: Scene, layout: Layout, loads: LinkLoads | None, ranks: RankMap | None = None
+) -> None:
     """Add the legends, and grow the scene if they are taller than the drawing."""
     panel = Scene()
     x, y = 0.0, 100.0
     if loads is not None:
-        y = _utilisation(panel, x, y, means=layout.tiers.collapsed)
+        y = _utilisation(panel, loads, x, y, means=layout.tiers.collapsed)
         y = _hottest(panel, layout, loads, x, y)
+    if ranks is not None:
+        y = _placement(panel, ranks, x, y)
     y = _rails(panel, layout, loads, x, y)
     y = _planes(panel, layout, x, y)
     y = _shapes(panel, layout, loads, x, y)
@@ -54,13 +60,35 @@ def _title(scene: Scene, x: float, y: float, text: str) -> float:
     return y + 14
 
 
-def _utilisation(scene: Scene, x: float, y: float, *, means: bool) -> float:
-    y = _title(scene, x, y, "Link utilisation")
+def _placement(scene: Scene, ranks: RankMap, x: float, y: float) -> float:
+    """Say which colour stands for which workload or pool, and how many GPUs it has."""
+    y = _title(scene, x, y, "Placed on GPUs")
+    counts = np.bincount(ranks.label_of[ranks.label_of >= 0], minlength=len(ranks.labels))
+    entries = [
+        (f"{name}: {plural(int(n), 'GPU')}", ranks.colour(i))
+        for i, (name, n) in enumerate(zip(ranks.labels, counts, strict=True))
+    ]
+    for text, colour in [*entries[:_RAILS_SHOWN], ("nothing", ranks.colour(-1))]:
+        scene.boxes.append(Box(x=x, y=y - 1, width=13, height=11, fill=colour, radius=2))
+        scene.labels.append(Label(x=x + 20, y=y + 8.5, text=text, size=11, anchor="start"))
+        y += 19
+    scene.labels.append(
+        Label(
+            x=x, y=y + 10, text="number in a GPU: its rank", size=10.5, anchor="start", colour=MUTED
+        )
+    )
+    return y + 34
+
+
+def _utilisation(scene: Scene, loads: LinkLoads, x: float, y: float, *, means: bool) -> float:
+    y = _title(scene, x, y, loads.measure.title)
     bar = Box(x=x, y=y, width=_WIDTH, height=12, fill="none", radius=2)
     scene.ramps.append((bar, RAMP))
     for tick in _TICKS:
         place = x + ramp_place(tick / 100) * _WIDTH
         text = f"{tick} %" if tick == 100 else str(tick)
+        if not loads.measure.share:
+            text = loads.say(tick / 100)
         anchor = {0: "start", 100: "end"}.get(tick, "middle")
         scene.boxes.append(Box(x=place - 0.4, y=y + 12, width=0.8, height=4, fill=MUTED))
         scene.labels.append(
@@ -69,7 +97,8 @@ def _utilisation(scene: Scene, x: float, y: float, *, means: bool) -> float:
     texts = ["colour and width: the busiest direction of the"]
     if means:
         texts = ["colour of a line: the busiest direction of its"]
-    texts.append("busiest cable, mean over the run")
+    whole = "mean over the run" if loads.measure.share else "all of the run"
+    texts.append(f"busiest cable, {whole}")
     if means:
         texts.append("thin line on it: the mean of all its cables")
     for text in texts:
@@ -81,12 +110,11 @@ def _utilisation(scene: Scene, x: float, y: float, *, means: bool) -> float:
 
 
 def _hottest(scene: Scene, layout: Layout, loads: LinkLoads, x: float, y: float) -> float:
-    links = loads.hottest(_HOTTEST)
-    y = _title(scene, x, y, "Hottest links")
+    links = list(loads.path) if loads.path else loads.hottest(_HOTTEST)
+    y = _title(scene, x, y, "Its path, in order" if loads.path else loads.measure.hottest)
     if not links:
-        scene.labels.append(
-            Label(x=x, y=y + 4, text="nothing was sent", size=11, anchor="start", colour=MUTED)
-        )
+        text = "nothing was sent" if loads.measure.key == "utilisation" else "none"
+        scene.labels.append(Label(x=x, y=y + 4, text=text, size=11, anchor="start", colour=MUTED))
     for link in links:
         load = float(loads.utilisation[link])
         name, size = layout.tiers.fabric.link_name(link), 11.0
@@ -97,7 +125,9 @@ def _hottest(scene: Scene, layout: Layout, loads: LinkLoads, x: float, y: float)
             Box(x=x, y=y + 7, width=max(1.5, _WIDTH * load), height=3, fill=ramp(load), radius=1.5)
         )
         scene.labels.append(Label(x=x, y=y + 3, text=name, size=size, anchor="start"))
-        text = f"{100 * load:.1f} %" if load >= 0.001 else "<0.1 %"
+        text = loads.say(load, digits=1)
+        if loads.measure.share and 0 < load < 0.001:
+            text = "<0.1 %"
         scene.labels.append(Label(x=x + _WIDTH, y=y + 3, text=text, size=size, anchor="end"))
         y += 22
     return y + 20

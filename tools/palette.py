@@ -8,6 +8,7 @@ from typing import Final
 
 __all__ = [
     "DOWN",
+    "FAINT",
     "INK",
     "MUTED",
     "PLANE_FILLS",
@@ -23,6 +24,7 @@ INK: Final = "#1f2933"
 MUTED: Final = "#5f6c7b"
 SWITCH: Final = "#52667a"
 DOWN: Final = "#c0143c"
+FAINT: Final = "#b4bfca"
 
 # Grounds behind the boxes of a plane: light, and of different hue and lightness.
 PLANE_FILLS: Final = ("#e9f1fb", "#fbf0dc", "#e6f4ec", "#f6e8f2")

@@ -19,7 +19,8 @@ from railweave.tools.captions import add_captions
 from railweave.tools.draw_cables import describe
 from railweave.tools.drawing import compose
 from railweave.tools.layout import lay_out
-from railweave.tools.palette import DOWN, MUTED, SWITCH, line_colour, rail_colour, ramp
+from railweave.tools.palette import DOWN, FAINT, MUTED, SWITCH, line_colour, rail_colour, ramp
+from railweave.tools.ranks import gpus_by_host
 from railweave.tools.render_svg import to_svg
 from railweave.tools.scene import Scene, text_width
 from railweave.tools.tiers import arrange
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
+    from railweave.tools.ranks import RankMap
     from railweave.tools.scene import Label
-    from railweave.tools.tiers import Bundle
+    from railweave.tools.tiers import Bundle, Tiers
 
 __all__ = ["FORMATS", "draw", "picture_format", "to_dot"]
 
@@ -66,6 +68,8 @@ def draw(
     form: str = "svg",
     loads: LinkLoads | None = None,
     expand: Sequence[str] | None = None,
+    plane: int | None = None,
+    ranks: RankMap | None = None,
 ) -> bytes:
     """Draw a fabric.
 
@@ -79,27 +83,32 @@ def draw(
         Load of each link, drawn as colour and width, or None.
     expand
         Groups to draw host by host, ``all`` or ``none``; by default all up to 1,024 GPUs.
+    plane
+        The only plane whose switches and cables are drawn, or None.
+    ranks
+        What was placed on the GPUs, drawn as their colour, or None.
 
     Raises
     ------
     InputError
-        There is no such group.
+        There is no such group or plane.
     MissingToolError
         Graphviz is not installed.
     """
     chosen = picture_format(form)
     if chosen == "svg":
-        return to_svg(compose(fabric, loads, expand=expand)).encode()
+        return to_svg(compose(fabric, loads, expand=expand, plane=plane, ranks=ranks)).encode()
+    graph = _graph(arrange(fabric, expand=expand, plane=plane), loads, ranks)
     if chosen == "dot":
-        return to_dot(fabric, loads, expand=expand).encode()
-    return _run_graphviz(_graph(fabric, loads, expand), chosen)
+        return str(graph.source).encode()
+    return _run_graphviz(graph, chosen)
 
 
 def to_dot(
     fabric: Fabric, loads: LinkLoads | None = None, *, expand: Sequence[str] | None = None
 ) -> str:
     """Return the fabric in Graphviz's DOT language, positions included."""
-    return str(_graph(fabric, loads, expand).source)
+    return str(_graph(arrange(fabric, expand=expand), loads, None).source)
 
 
 def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
@@ -116,14 +125,15 @@ def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
         raise RailweaveError(f"Graphviz failed: {said[-1] if said else error.returncode}") from None
 
 
-def _graph(fabric: Fabric, loads: LinkLoads | None, expand: Sequence[str] | None) -> graphviz.Graph:
+def _graph(tiers: Tiers, loads: LinkLoads | None, ranks: RankMap | None) -> graphviz.Graph:
     import graphviz
 
-    sheet = _Sheet.of(lay_out(arrange(fabric, expand=expand)))
-    tiers = sheet.layout.tiers
+    sheet, fabric = _Sheet.of(lay_out(tiers)), tiers.fabric
     title = f"{fabric.name}: {plural(len(fabric.gpus), 'GPU')}"
+    if ranks is not None:
+        title += f", placement of run {ranks.run}"
     if loads is not None:
-        title += f", link load of run {loads.run}"
+        title += f", {loads.subtitle}"
     graph = graphviz.Graph(
         fabric.name,
         graph_attr={
@@ -145,7 +155,7 @@ def _graph(fabric: Fabric, loads: LinkLoads | None, expand: Sequence[str] | None
         },
         edge_attr={"color": SWITCH, "fontname": "Helvetica", "fontsize": "8", "fontcolor": MUTED},
     )
-    _add_nodes(graph, sheet)
+    _add_nodes(graph, sheet, ranks)
     _add_captions(graph, sheet)
     for bundle in sorted(tiers.bundles, key=lambda b: (_load(b, loads), b.lower, b.upper)):
         _add_edge(graph, sheet.layout, bundle, loads)
@@ -183,8 +193,9 @@ class _Sheet:
         return f"{x * points:.2f},{(self.layout.height - y) * points:.2f}!"
 
 
-def _add_nodes(graph: graphviz.Graph, sheet: _Sheet) -> None:
+def _add_nodes(graph: graphviz.Graph, sheet: _Sheet, ranks: RankMap | None) -> None:
     layout, tiers = sheet.layout, sheet.layout.tiers
+    gpus = gpus_by_host(tiers.fabric) if ranks is not None else []
     for level, numbers in tiers.levels.items():
         with graph.subgraph(name=tiers.level_name(level), graph_attr={"rank": "same"}) as part:
             for number in numbers:
@@ -197,6 +208,10 @@ def _add_nodes(graph: graphviz.Graph, sheet: _Sheet) -> None:
                 middle = layout.host_y + height / 2
                 if level:
                     middle = layout.rows[level].y + layout.rows[level].height / 2
+                look = {}
+                if ranks is not None and not level:
+                    own = [gpu for host in node.members for gpu in gpus[host]]
+                    look["fillcolor"] = ranks.colour(ranks.of_host(own)) + "66"
                 part.node(
                     _quoted(node.name),
                     label="\\n".join(shown),
@@ -205,6 +220,7 @@ def _add_nodes(graph: graphviz.Graph, sheet: _Sheet) -> None:
                     width=sheet.inches(place.width),
                     height=sheet.inches(height),
                     pos=sheet.at(place.x, middle),
+                    **look,
                 )
 
 
@@ -248,6 +264,8 @@ def _add_edge(
         load = _load(bundle, loads)
         look["color"] = ramp(load)
         look["penwidth"] = f"{0.5 + 3 * load**0.5:.2f}"
+        if loads.trail and loads.trail.isdisjoint(bundle.links.tolist()):
+            look |= {"color": FAINT + "66", "penwidth": "0.5"}
     if not np.all(tiers.fabric.link_up[bundle.links]):
         look |= {"color": DOWN, "style": "dashed"}
     if count > 1 and len(tiers.bundles) <= (_COUNTED_GATHERED if tiers.collapsed else _COUNTED):

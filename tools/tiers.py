@@ -7,7 +7,6 @@ stack, or all hosts or all switches of one level in a collapsed group.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind
 from railweave.tools.columns import Column, columns_of, host_racks, peers_of_hosts
+from railweave.tools.levels import planes_of, switch_levels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
 
     from railweave.fabric.graph import Fabric
 
-__all__ = ["Bundle", "Node", "Tiers", "arrange", "planes_of", "switch_levels"]
+__all__ = ["Bundle", "Node", "Tiers", "arrange"]
 
 TIER_NAMES: Final = {0: "hosts", 1: "leaf", 2: "spine", 3: "core"}
 _STACK_ABOVE: Final = 160  # hosts one by one; above, those with the same switches make a stack
 _RAIL_BOXES: Final = 24  # boxes of a level up to which the rails of a collapsed group lie apart
 _SERVED_SETS: Final = 32  # sets of columns up to which a level's switches lie apart by them
-_PLANE: Final = re.compile(r"\.p(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Tiers:
     bundles: tuple[Bundle, ...]
     n_cables: int  # network cables in all, those inside a box included
     declared: bool  # levels are the tiers that the fabric names
+    plane: int | None = None  # the only plane that is drawn
 
     @cached_property
     def levels(self) -> dict[int, list[int]]:
@@ -160,31 +161,9 @@ class Tiers:
         return max(self.nodes[bundle.lower].plane, self.nodes[bundle.upper].plane)
 
 
-def switch_levels(fabric: Fabric) -> NDArray[np.int64]:
-    """int64 (devices,): the tier of each, else one more than its lowest neighbour's."""
-    switch = fabric.kind == DeviceKind.SWITCH
-    level = np.where(switch, np.where(fabric.tier > 0, fabric.tier, -1), 0).astype(np.int64)
-    src, dst = fabric.link_src, fabric.link_dst
-    while True:
-        reached = (level[src] >= 0) & (level[dst] < 0)
-        if not reached.any():
-            level[level < 0] = 1
-            return level
-        found = np.full(len(level), np.iinfo(np.int64).max)
-        np.minimum.at(found, dst[reached], level[src[reached]] + 1)
-        level = np.where((level < 0) & (found < found.max(initial=0)), found, level)
-
-
-def planes_of(fabric: Fabric) -> NDArray[np.int64]:
-    """int64 (devices,): the plane of each switch, told by its name (``leaf0.r3.p1``), or -1."""
-    plane = np.full(fabric.n_devices, -1, np.int64)
-    for switch in fabric.switches.tolist():
-        if found := _PLANE.search(fabric.device_names[switch]):
-            plane[switch] = int(found[1])
-    return plane
-
-
-def arrange(fabric: Fabric, *, expand: Sequence[str] | None = None) -> Tiers:
+def arrange(
+    fabric: Fabric, *, expand: Sequence[str] | None = None, plane: int | None = None
+) -> Tiers:
     """Find the columns, boxes and bundles of a fabric, in an order that never varies.
 
     Parameters
@@ -193,13 +172,28 @@ def arrange(fabric: Fabric, *, expand: Sequence[str] | None = None) -> Tiers:
         What is drawn.
     expand
         Groups to draw host by host: see `columns_of`.
+    plane
+        Leave out the switches of all other planes, and their cables.
+
+    Raises
+    ------
+    InputError
+        There is no such group or plane.
     """
-    level, plane = switch_levels(fabric), planes_of(fabric)
+    level, planes = switch_levels(fabric), planes_of(fabric)
+    if plane is not None and plane not in planes:
+        known = sorted({int(one) for one in planes if one >= 0})
+        raise InputError(
+            f"there is no plane {plane}",
+            field="--plane",
+            expected=" | ".join(map(str, known)) or "a fabric of several planes",
+        )
+    hidden = (planes >= 0) & (planes != plane) if plane is not None else planes < -1
     columns = columns_of(fabric, expand)
     nodes = _host_nodes(fabric, columns)
     column_of = _columns_of_switches(fabric, columns, level)
-    nodes += _switch_nodes(fabric, columns, column_of, level, plane)
-    bundles, n_cables = _bundles(fabric, nodes, level)
+    nodes += _switch_nodes(fabric, columns, column_of, level, planes, hidden)
+    bundles, n_cables = _bundles(fabric, nodes, level, hidden)
     return Tiers(
         fabric=fabric,
         columns=tuple(columns),
@@ -207,6 +201,7 @@ def arrange(fabric: Fabric, *, expand: Sequence[str] | None = None) -> Tiers:
         bundles=tuple(bundles),
         n_cables=n_cables,
         declared=bool(len(fabric.switches)) and bool(np.all(fabric.tier[fabric.switches] >= 1)),
+        plane=plane,
     )
 
 
@@ -270,6 +265,7 @@ def _switch_nodes(
     column_of: NDArray[np.int64],
     level: NDArray[np.int64],
     plane: NDArray[np.int64],
+    hidden: NDArray[np.bool_],
 ) -> list[Node]:
     """Return a box per switch, or per level, plane and collapsed column, by level and column.
 
@@ -278,7 +274,7 @@ def _switch_nodes(
     any_collapsed = any(column.collapsed for column in columns)
     served = _served(fabric, columns, column_of, level) if any_collapsed else {}
     gathered: dict[_Place, list[int]] = {}
-    for switch in fabric.switches.tolist():
+    for switch in fabric.switches[~hidden[fabric.switches]].tolist():
         place = _Place(
             int(level[switch]), int(column_of[switch]), int(plane[switch]), int(fabric.rail[switch])
         )
@@ -342,7 +338,10 @@ def _switch_node(
 
 
 def _bundles(
-    fabric: Fabric, nodes: Sequence[Node], level: NDArray[np.int64]
+    fabric: Fabric,
+    nodes: Sequence[Node],
+    level: NDArray[np.int64],
+    hidden: NDArray[np.bool_],
 ) -> tuple[list[Bundle], int]:
     """Return the bundles by lower and upper box, and the number of cables in all."""
     host = fabric.host
@@ -361,6 +360,7 @@ def _bundles(
 
     src, dst = fabric.link_src[::2].astype(np.int64), fabric.link_dst[::2].astype(np.int64)
     outside = fabric.link_network[::2] & ((host[src] < 0) | (host[src] != host[dst]))
+    outside &= ~hidden[src] & ~hidden[dst]
     cables = np.flatnonzero(outside)
     a, b = src[cables], dst[cables]
     swap = (level[a] > level[b]) | ((level[a] == level[b]) & (a > b))

@@ -109,7 +109,29 @@ def draw(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="A run's folder: its link load is drawn as colour and width."),
+        typer.Option(help="A run's folder: what it did is drawn as colour and width."),
+    ] = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="What of the run is drawn: utilisation, pause, drops, ecn, failures (its faults, "
+            "as if all at once) or ranks (what was placed on which GPU).  [default: utilisation]",
+            show_default=False,
+        ),
+    ] = None,
+    flow: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="A flow of the run, whose path stands out."),
+    ] = None,
+    fail: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A cable, host or device drawn as down; may be given repeatedly."
+        ),
+    ] = None,
+    plane: Annotated[
+        int | None, typer.Option(metavar="N", help="Draw only the switches of this plane.")
     ] = None,
     form: Annotated[
         str | None,
@@ -126,18 +148,27 @@ def draw(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Draw it, with the link load of a run if one is given."""
-    from railweave.tools.overlay import read_link_loads
+    """Draw it, with what a run did to its links if one is given."""
+    from railweave.tools.drawn_run import overlay_of, with_failures
     from railweave.tools.render import draw as draw_fabric
     from railweave.tools.render import picture_format
 
     ending = output.suffix.removeprefix(".") if output is not None else ""
     chosen = picture_format(form or ending or "svg")
     _, fabric = open_topology(source)
-    loads = read_link_loads(run, fabric) if run is not None else None
+    fabric = with_failures(fabric, fail or ())
+    drawn = overlay_of(fabric, run=run, overlay=overlay, flow=flow)
     groups = [group for part in expand or () for group in part.split(",")] or None
     path = output or Path(f"{fabric.name}.{chosen}")
-    write_output(path, draw_fabric(fabric, form=chosen, loads=loads, expand=groups), force=force)
+    picture = draw_fabric(
+        drawn.fabric,
+        form=chosen,
+        loads=drawn.loads,
+        expand=groups,
+        plane=plane,
+        ranks=drawn.ranks,
+    )
+    write_output(path, picture, force=force)
     note(f"wrote {path}")
 
 
