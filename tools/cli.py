@@ -19,6 +19,7 @@ from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
 from railweave.tools.commands.perf import perf
+from railweave.tools.commands.plot import plot
 from railweave.tools.commands.report import report
 from railweave.tools.commands.run import run
 from railweave.tools.commands.schema import schema
@@ -74,6 +75,7 @@ app.command()(run)
 app.add_typer(topo, name="topo")
 app.command()(emulate)
 app.command()(report)
+app.command()(plot)
 app.command()(perf)
 app.command()(validate)
 app.command()(calibrate)
