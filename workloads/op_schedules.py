@@ -22,7 +22,7 @@ from railweave.fabric.schedule import NodeKind
 from railweave.workloads.ops import op_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -92,6 +92,19 @@ def group_schedule(op: TrafficOp, hosts: Sequence[int]) -> Schedule:
     return plan_collective(op.op, ranks=n, size_bytes=op.size_bytes, hosts=tuple(hosts))
 
 
+def _grouped(
+    op: TrafficOp, plan: ParallelismPlan, hosts: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Schedule]]:
+    """Yield each group and what it does; groups that lie alike on their hosts share a schedule."""
+    known: dict[tuple[int, ...], Schedule] = {}
+    for group in op_groups(op, plan):
+        number: dict[int, int] = {}
+        pattern = tuple(number.setdefault(hosts[rank], len(number)) for rank in group)
+        if pattern not in known:
+            known[pattern] = group_schedule(op, pattern)
+        yield group, known[pattern]
+
+
 def op_schedule(
     op: TrafficOp,
     plan: ParallelismPlan,
@@ -111,9 +124,8 @@ def op_schedule(
     """
     place = {rank: i for i, rank in enumerate(ranks)}
     parts = []
-    for group in op_groups(op, plan):
+    for group, schedule in _grouped(op, plan, hosts):
         if group[0] in place:
-            schedule = group_schedule(op, [hosts[rank] for rank in group])
             parts.append((schedule, tuple(place[rank] for rank in group)))
     return beside(parts, n_ranks=len(ranks), op=op.op) if parts else None
 
@@ -156,8 +168,7 @@ def bytes_between(op: TrafficOp, plan: ParallelismPlan, hosts: Sequence[int]) ->
     Three int64 arrays, shape (pairs,): sending rank, receiving rank, payload bytes.
     """
     columns: list[tuple[NDArray[np.int64], ...]] = []
-    for group in op_groups(op, plan):
-        schedule = group_schedule(op, [hosts[rank] for rank in group])
+    for group, schedule in _grouped(op, plan, hosts):
         src, dst, size = _pairs(schedule)
         at = np.array(group, np.int64)
         columns.append((at[src], at[dst], size * op.count))

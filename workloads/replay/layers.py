@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from railweave.fabric.beside import beside
@@ -13,7 +14,7 @@ from railweave.workloads.ops import TrafficOp
 from railweave.workloads.serving.steps import Work, repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from railweave.fabric.schedule import Schedule
     from railweave.workloads.parallelism import ParallelismPlan
@@ -72,9 +73,18 @@ class Lane:
             for rank in self.plan.stage_ranks(stage, member=member)
         )
 
-    def schedule(self, op: TrafficOp, ranks: Sequence[int]) -> Schedule | None:
+    @cached_property
+    def _schedules(self) -> dict[Hashable, Schedule | None]:
+        return {}
+
+    def schedule(self, op: TrafficOp, ranks: tuple[int, ...]) -> Schedule | None:
         """Return one of the operations on these ranks, None where none of them takes part."""
-        return op_schedule(op, self.plan, ranks, self.hosts)
+        key = (
+            op.op, op.axis, op.size_bytes, op.stage, op.to_stage, op.member, id(op.matrix), ranks
+        )  # fmt: skip
+        if key not in self._schedules:
+            self._schedules[key] = op_schedule(op, self.plan, ranks, self.hosts)
+        return self._schedules[key]
 
     def works(self, items: Sequence[Item], stage: int, *, repeat: int = 1) -> tuple[Work, ...]:
         """Return items one after another, ``repeat`` times, as one part (or time passing)."""

@@ -266,13 +266,14 @@ class TrainingStep:
         kinds = self._layers(stage, chunk, kind)
         before, after = self._ends(stage, chunk, kind)
         found = []
+        known: dict[tuple[int, bool, bool], tuple[tuple[Work, ...], int]] = {}
         for place, number in enumerate(order):
-            items = list(kinds[number])
-            if place == 0:
-                items = [*before, *items]
-            if place == len(order) - 1:
-                items += after
-            found.append((self.lanes[lane].works(items, stage), free_ps(items)))
+            first, last = place == 0, place == len(order) - 1
+            if (number, first, last) not in known:
+                items = [*(before if first else ()), *kinds[number], *(after if last else ())]
+                works = self.lanes[lane].works(items, stage)
+                known[number, first, last] = (works, free_ps(items))
+            found.append(known[number, first, last])
         return tuple(found)
 
     # ------------------------------------------------------------------ gradients
