@@ -83,7 +83,9 @@ def test_a_lost_spine_halves_the_uplinks(lab):
     assert (~broken.link_up).sum() == 2 * 32
     assert oversubscription(broken)["leaf"] == 2
     assert unreachable_pairs(broken) == (0, None)
-    assert "oversubscription" in {finding.rule for finding in check(broken)}
+    (found,) = check(broken)
+    assert (found.rule, found.message) == ("unused-switch", "no link ends on spine1")
+    assert "oversubscription: leaf: declared 1:1, built 2:1" in found.consequences
 
 
 def test_a_lost_leaf_takes_one_gpu_of_every_host(lab):

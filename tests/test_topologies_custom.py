@@ -85,7 +85,12 @@ def test_summary_counts_what_stands_outside_the_tiers(mixed):
 def test_gpus_whose_nic_has_no_cable_are_found(mixed):
     # six of the DGX's eight GPUs sit behind NICs without cables: 6 x 2 pairs, both ways
     assert unreachable_pairs(mixed) == (24, ("h0/gpu0", "g/gpu1"))
-    assert [(f.level, f.rule) for f in check(mixed)] == [("error", "reachability")]
+    (found,) = check(mixed)
+    assert (found.level, found.rule) == ("error", "missing-nic")
+    assert found.message == "g: no cable in nic1, nic2, nic4, nic5, nic6, nic7"
+    assert found.consequences == (
+        "reachability: 24 pairs of GPUs cannot reach each other, h0/gpu0 and g/gpu1 first",
+    )
 
 
 def test_hosts_cabled_to_each_other():
