@@ -36,13 +36,13 @@ _ALGORITHM = {
 
 
 def gloo_counts(op: str, *, size_bytes: int, ranks: int) -> tuple[int, float]:
-    """Return steps one after another, and bytes that the busiest rank sends or receives.
+    """Return steps one after another, and bytes that all ranks together send.
 
     Examples
     --------
     >>> gloo_counts("all_reduce", size_bytes=400, ranks=4), gloo_counts("broadcast", size_bytes=8,
     ...     ranks=4)
-    ((6, 600.0), (2, 16.0))
+    ((6, 2400.0), (2, 24.0))
 
     Raises
     ------
@@ -52,17 +52,17 @@ def gloo_counts(op: str, *, size_bytes: int, ranks: int) -> tuple[int, float]:
     op, n = canonical_op(op), ranks
     if n < 2:
         return 0, 0.0
-    share, depth = (n - 1) / n * size_bytes, (n - 1).bit_length()
-    counts: dict[str, tuple[int, float]] = {
-        "all_reduce": (2 * (n - 1), 2 * share),
-        "all_gather": (n - 1, share),
-        "reduce_scatter": (2 * (n - 1), 2 * share),
-        "all_to_all": (1, share),
-        "broadcast": (depth, float(depth * size_bytes)),
-        "reduce": (n, 2 * share),
-        "send": (1, float(size_bytes)),
-        "scatter": (1, share),
-        "gather": (1, share),
+    once = float((n - 1) * size_bytes)  # a buffer to every other rank, whole or as n shares
+    counts = {
+        "all_reduce": (2 * (n - 1), 2 * once),
+        "all_gather": (n - 1, once),
+        "reduce_scatter": (2 * (n - 1), 2 * once),
+        "all_to_all": (1, once),
+        "broadcast": ((n - 1).bit_length(), once),
+        "reduce": (n, once + once / n),
+        "send": (1, float(n * size_bytes)),
+        "scatter": (1, once / n),
+        "gather": (1, once / n),
     }
     if op not in counts:
         raise InputError(f"{op} by gloo is not known", expected=" | ".join(counts))
@@ -70,7 +70,9 @@ def gloo_counts(op: str, *, size_bytes: int, ranks: int) -> tuple[int, float]:
 
 
 def predict_gloo(profile: HostProfile, op: str, *, size_bytes: int, ranks: int) -> Prediction:
-    """Predict the time of an operation by Hockney's model: steps at a cost each, bytes at a rate.
+    """Predict the time of an operation: steps at a cost each, and all bytes at the host's rate.
+
+    Hockney's model with the bytes of all ranks, since the same cores copy them all.
 
     Raises
     ------
@@ -79,13 +81,12 @@ def predict_gloo(profile: HostProfile, op: str, *, size_bytes: int, ranks: int) 
     """
     op = canonical_op(op)
     steps, moved = gloo_counts(op, size_bytes=size_bytes, ranks=ranks)
-    factor = profile.factor.get(op, 1.0)
     bound = moved / (profile.rate_bps / 8)
-    parts = {"steps": factor * steps * profile.step_ps / PS_PER_S, "bytes": factor * bound}
+    waits = profile.factor.get(op, 1.0) * steps * profile.step_ps / PS_PER_S
     return Prediction(
-        time_s=sum(parts.values()),
+        time_s=waits + bound,
         algorithm=_ALGORITHM[op],
         protocol="",
         bound_s=bound,
-        parts=parts,
+        parts={"steps": waits, "bytes": bound},
     )

@@ -2,8 +2,9 @@
 """Host profiles: what gloo makes of ranks that share one CPU host.
 
 Ranks on one host share cores, memory and the network stack of the kernel: what a step costs and how
-many bytes pass in a second are the host's, and a factor per operation says how many ranks want the
-same cores at once in it. All are measured, on that host (``railweave calibrate``).
+many bytes all ranks together pass in a second are the host's, and a factor per operation says how
+many ranks want the same cores at once in its steps. All are measured, on that host
+(``railweave calibrate``).
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class HostProfile:
     step_ps
         What a step costs, ps.
     rate_bps
-        Bits that the busiest rank moves in a second.
+        Bits that all ranks together move in a second.
     factor
-        Time of each operation over what these two alone say; 1 where it is not there.
+        What a step of an operation costs over ``step_ps``; 1 where it is not there.
     source
         What it was fitted to.
     """

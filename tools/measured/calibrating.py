@@ -45,8 +45,12 @@ def _rows(sets: Sequence[DataSet]) -> list[tuple[DataSet, Row]]:
 
 
 def _whole(value: float) -> int:
-    """Return an integer of four significant digits, at least 1."""
-    return max(1, int(float(f"{value:.4g}")))
+    return max(1, round(value))
+
+
+def _tidy(values: Mapping[str, float]) -> dict[str, float]:
+    """Return constants with four significant digits, as a profile shows them."""
+    return {key: float(f"{value:.4g}") for key, value in values.items()}
 
 
 def calibrate_host(sets: Sequence[DataSet], *, name: str) -> Calibrated:
@@ -93,13 +97,12 @@ def calibrate_host(sets: Sequence[DataSet], *, name: str) -> Calibrated:
         loose={f"factor.{op}": _FACTOR_SPREAD for op in ops},
     )
     source = ", ".join(dict.fromkeys(data.name for data, _ in rows))
-    made = profile(found.values)
-    rounded = {op: round(value, 4) for op, value in made.factor.items()}
+    made = profile(_tidy(found.values))
     notes = []
     if len({data.ranks for data, _ in rows}) == 1:
         ranks = rows[0][0].ranks
         notes.append(f"all rows have {ranks} ranks: how times grow with ranks is not in them")
-    made = replace(made, source=f"fitted to {source}", factor=MappingProxyType(rounded))
+    made = replace(made, source=f"fitted to {source}")
     return Calibrated(profile=made, fit=found, rows=tuple(rows), notes=tuple(notes))
 
 
@@ -214,13 +217,11 @@ def calibrate_device(
         most=dict.fromkeys(shares, _MOST),
         loose=dict.fromkeys(start, 3.0),
     )
-    made = _with(device, {**start, **found.values})
+    made = _with(device, _tidy(found.values))
     made = replace(
         made,
         name=name,
         title=f"{device.title}, calibrated",
-        efficiency=MappingProxyType({k: round(v, 4) for k, v in made.efficiency.items()}),
-        nvls=made.nvls and replace(made.nvls, efficiency=round(made.nvls.efficiency, 4)),
         source=f"fitted from {device.name}",
         fitted_to=tuple(dict.fromkeys(data.name for data in used)),
     )
