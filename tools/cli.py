@@ -18,6 +18,7 @@ from railweave.fabric.errors import PhysicsError, RailweaveError
 from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
+from railweave.tools.commands.normal import normal
 from railweave.tools.commands.perf import perf
 from railweave.tools.commands.plot import plot
 from railweave.tools.commands.report import report
@@ -78,6 +79,7 @@ app.command()(report)
 app.command()(plot)
 app.command()(perf)
 app.command()(validate)
+app.command()(normal)
 app.command()(calibrate)
 app.command()(traffic)
 app.command()(size)
