@@ -255,7 +255,8 @@ class Nccl:
             root_ps = max(nvls.latency_ps - 2 * links.local_alpha_ps, 0)
         elif chosen.algorithm == "P2P":
             share, ramp = profile.efficiency["p2p"], profile.ramp_bytes["p2p"]
-            root_ps, payload = profile.p2p_ps[protocol], 1.0
+            root_ps = max(profile.p2p_ps[protocol] - links.local_alpha_ps, 0)
+            payload = 1.0
         else:
             share = profile.efficiency[protocol]
             ramp = profile.ramp_bytes["Simple"] if simple else 0
