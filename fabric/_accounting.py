@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railweave.fabric.jit import jit
+from railweave.fabric.usage import blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,13 +55,13 @@ def durations(
     link inside a host. A transfer lasts its latency and its serialisation.
     """
     out = np.zeros(len(path), np.int64)
-    own = np.flatnonzero(path >= 0)
-    latency, per_byte, largest, wire_ps, payload_ps = cost[path[own]].T
-    stored = np.rint(np.minimum(wire[own], largest) * per_byte)
-    serial = np.maximum(wire[own] * wire_ps, size[own] * payload_ps)
-    near = np.rint(serial)
-    whole = np.where(np.abs(serial - near) >= 1e-3, np.floor(serial), near)
-    out[own] = (latency + stored + whole).astype(np.int64)
+    for own in blocks(np.flatnonzero(path >= 0)):
+        latency, per_byte, largest, wire_ps, payload_ps = cost[path[own]].T
+        stored = np.rint(np.minimum(wire[own], largest) * per_byte)
+        serial = np.maximum(wire[own] * wire_ps, size[own] * payload_ps)
+        near = np.rint(serial)
+        whole = np.where(np.abs(serial - near) >= 1e-3, np.floor(serial), near)
+        out[own] = (latency + stored + whole).astype(np.int64)
     return out
 
 

@@ -65,15 +65,14 @@ def leave_links(
     place: Any,
     links: Any,
     pool: Any,
-    paths: Any,
     hops: Any,
     slot: Any,
 ) -> Any:
     """Take a flow off its links and free its slot."""
     held_by(slots, links, slot, np.int64(NOWHERE))
     rate = slots[slot].rate
-    start = paths[slots[slot].path].hops
-    for k in range(paths[slots[slot].path].hops_end - start):
+    start = slots[slot].hops
+    for k in range(slots[slot].hops_end - start):
         number = np.int64(hops[start + k].link)
         link = links[number]
         link.members -= 1
@@ -82,8 +81,9 @@ def leave_links(
         hole = place[slot, k]
         pool[link.members_at + hole] = moved
         place[moved >> 16, moved & 0xFFFF] = hole
-        touch_link(run, lists, links, number)
-        if run.acks and link.members == 0:
+        if link.members > 0:
+            touch_link(run, lists, links, number)
+        elif run.acks:
             acknowledge(run, lists, links, number)
     lists[FREE, run.free] = slot
     run.free += 1
@@ -220,7 +220,8 @@ def _place(
     flow.finish = FOREVER
     flow.bottleneck = NOWHERE
     flow.rate = 0.0
-    flow.level = 0.0
+    flow.hops = start
+    flow.hops_end = start + n_hops
     flow.remaining = wire
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
@@ -296,7 +297,7 @@ def _drain(
     for i in range(n):  # what has been read is at least as long as the arrivals
         slot = order[i] & ((1 << SLOT_BITS) - 1)
         number = slots[slot].node
-        leave_links(run, lists, slots, place, links, pool, paths, hops, slot)
+        leave_links(run, lists, slots, place, links, pool, hops, slot)
         _leave_path(
             run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number,
             slots[slot].finish,
@@ -392,7 +393,7 @@ def advance(
                 return need
             run.placed += 1
         if run.arrived > 0 or run.touches > 0:
-            solve(run, lists, slots, links, pool, paths, hops)
+            solve(run, lists, slots, links, pool, hops)
             _reschedule(run, ends, where, lists, slots)
         run.placing = 0
         run.instant += 1

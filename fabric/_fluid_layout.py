@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 AT_CAP: Final = -1  # a flow's bottleneck is its cap
-NOWHERE: Final = -2  # a flow that was not solved for yet
+NOWHERE: Final = -2  # a flow that has no rate yet
 FOREVER: Final = 2**62
 NO_EVENT: Final = -1
 NO_LOOP: Final = -1
@@ -61,17 +61,16 @@ SLOT: Final = np.dtype(
         ("remaining", "f8"),  # at time ``updated``
         ("weight", "f8"),
         ("cap", "f8"),  # inf: none
-        ("level", "f8"),  # rate / weight: the fair-share level it is frozen at
         ("old_rate", "f8"),  # before this instant's solve
         ("updated", "i8"),
         ("began", "i8"),
         ("finish", "i8"),  # FOREVER while the rate is 0
         ("node", "i8"),
         ("stamp", "i8"),  # round in which it was last solved for
-        ("frozen", "i8"),  # fill in which it was last frozen
-        ("saved", "i8"),  # instant in which old_rate was taken
         ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
         ("path", "i4"),
+        ("hops", "i4"),  # where its path's hops are
+        ("hops_end", "i4"),
     ],
     align=True,
 )
@@ -216,5 +215,5 @@ RUN: Final = np.dtype(
 
 
 def records(dtype: np.dtype[Any], rows: int) -> Any:
-    """Return ``rows`` uninitialised records, with their fields as attributes."""
-    return np.empty(rows, dtype).view(np.recarray)
+    """Return ``rows`` records of zeros, with their fields as attributes."""
+    return np.zeros(rows, dtype).view(np.recarray)

@@ -52,11 +52,12 @@ def move_flows(
             flow.remaining = left if left > 0.0 else 0.0
             flow.updated = run.now
         flow.remaining *= scale[i]
-        leave_links(run, lists, slots, place, links, pool, paths, hops, slot)
+        leave_links(run, lists, slots, place, links, pool, hops, slot)
         run.free -= 1  # it keeps its slot
         flow.path = target[i]
         flow.rate = 0.0
-        flow.level = 0.0
+        flow.hops = start
+        flow.hops_end = start + n_hops
         flow.finish = FOREVER
         join_links(run, lists, place, links, pool, hops, slot, start, n_hops)
         for k in range(n_hops):  # which makes it be solved for: nothing holds it back

@@ -101,7 +101,6 @@ def _unfreeze(
     lists: Any,
     slots: Any,
     links: Any,
-    paths: Any,
     hops: Any,
     slot: Any,
     round_: Any,
@@ -113,13 +112,11 @@ def _unfreeze(
         flow.stamp = round_
         lists[CHOSEN, run.chosen] = slot
         run.chosen += 1
-        if flow.saved != run.instant:
-            flow.saved = run.instant
-            flow.old_rate = flow.rate
-            lists[CHANGED, run.changes] = slot
-            run.changes += 1
+        flow.old_rate = flow.rate
+        lists[CHANGED, run.changes] = slot
+        run.changes += 1
         held_by(slots, links, slot, np.int64(NOWHERE))
-    for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
+    for h in range(flow.hops, flow.hops_end):
         number = np.int64(hops[h].link)
         _list_link(run, lists, links, number, fill)
         link = links[number]
@@ -135,21 +132,16 @@ def _unfreeze(
 def _freeze(
     slots: Any,
     links: Any,
-    paths: Any,
     hops: Any,
     slot: Any,
-    fill: Any,
-    level: Any,
     rate: Any,
     bottleneck: Any,
 ) -> None:
     """Fix a flow's rate and take it off what its links have left."""
     flow = slots[slot]
-    flow.frozen = fill
-    flow.level = level
     flow.rate = rate
     held_by(slots, links, slot, bottleneck)
-    for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
+    for h in range(flow.hops, flow.hops_end):
         link = links[hops[h].link]
         link.residual -= hops[h].share * rate
         link.count -= 1
@@ -200,7 +192,6 @@ def _join(
     slots: Any,
     links: Any,
     pool: Any,
-    paths: Any,
     hops: Any,
     number: Any,
     level: Any,
@@ -221,12 +212,12 @@ def _join(
         if flow.stamp == round_:
             continue
         if level >= 0.0:
-            if flow.level <= level * (1.0 + eps):
+            if flow.rate <= level * (1.0 + eps) * flow.weight:
                 continue
         elif flow.bottleneck != number:
             continue
-        _unfreeze(run, lists, slots, links, paths, hops, slot, round_, fill)
-        for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
+        _unfreeze(run, lists, slots, links, hops, slot, round_, fill)
+        for h in range(flow.hops, flow.hops_end):
             _expect(run, links, np.int64(hops[h].link), fill, eps)
         _expect_cap(run, slots, links, slot)
         left -= 1
@@ -242,7 +233,6 @@ def _fill(
     slots: Any,
     links: Any,
     pool: Any,
-    paths: Any,
     hops: Any,
     round_: Any,
     fill: Any,
@@ -260,18 +250,8 @@ def _fill(
         drop_level(run, links)
         if ident < 0:
             slot = -1 - ident
-            if slots[slot].frozen != fill:
-                _freeze(
-                    slots,
-                    links,
-                    paths,
-                    hops,
-                    slot,
-                    fill,
-                    level,
-                    slots[slot].cap,
-                    np.int64(AT_CAP),
-                )
+            if slots[slot].bottleneck == NOWHERE:
+                _freeze(slots, links, hops, slot, slots[slot].cap, np.int64(AT_CAP))
             continue
         reached = _reached(links, ident)
         passed = _passed(links, ident, fill, eps)
@@ -285,7 +265,7 @@ def _fill(
         wanted = np.float64(reached)
         if passed <= reached or (holds and link.hold_level > reached * (1.0 + eps)):
             wanted = np.float64(-1.0)
-        if _join(run, lists, slots, links, pool, paths, hops, ident, wanted, round_, fill, eps):
+        if _join(run, lists, slots, links, pool, hops, ident, wanted, round_, fill, eps):
             continue
         if link.count + link.holding > 1:
             link.contended = 1
@@ -295,22 +275,20 @@ def _fill(
         for m in range(link.members_at, link.members_at + link.members):
             slot = pool[m] >> 16
             flow = slots[slot]
-            if flow.stamp == round_ and flow.frozen != fill:
-                _freeze(
-                    slots, links, paths, hops, slot, fill, reached, reached * flow.weight, ident
-                )
+            if flow.stamp == round_ and flow.bottleneck == NOWHERE:
+                _freeze(slots, links, hops, slot, reached * flow.weight, ident)
     for i in range(run.listed):
         link = links[lists[LISTED, i]]
         link.load = link.usable - link.residual
 
 
 @jit(inline=True)
-def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
+def _alone(slots: Any, links: Any, hops: Any, slot: Any) -> Any:
     """Give a flow that shares no link its rate; return whether it is such a flow."""
     flow = slots[slot]
     rate = flow.cap
     bottleneck = np.int64(AT_CAP)
-    for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
+    for h in range(flow.hops, flow.hops_end):
         link = links[hops[h].link]
         if link.members != 1 or (link.ack_share > 0.0 and links[hops[h].link ^ 1].members > 0):
             return False
@@ -320,11 +298,10 @@ def _alone(slots: Any, links: Any, paths: Any, hops: Any, slot: Any) -> Any:
             rate = most
             bottleneck = np.int64(hops[h].link)
     flow.rate = rate
-    flow.level = rate / flow.weight
     held_by(slots, links, slot, bottleneck)
     if bottleneck >= 0:
-        links[bottleneck].hold_level = flow.level
-    for h in range(paths[flow.path].hops, paths[flow.path].hops_end):
+        links[bottleneck].hold_level = rate / flow.weight
+    for h in range(flow.hops, flow.hops_end):
         links[hops[h].link].load = hops[h].share * rate
     return True
 
@@ -336,7 +313,6 @@ def _narrowed(
     slots: Any,
     links: Any,
     pool: Any,
-    paths: Any,
     hops: Any,
     number: Any,
     round_: Any,
@@ -349,11 +325,11 @@ def _narrowed(
         slot = pool[m] >> 16
         flow = slots[slot]
         if flow.stamp != round_ and (over or flow.bottleneck == NOWHERE):
-            _unfreeze(run, lists, slots, links, paths, hops, slot, round_, fill)
+            _unfreeze(run, lists, slots, links, hops, slot, round_, fill)
 
 
 @jit(inline=True)
-def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, hops: Any) -> None:
+def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, hops: Any) -> None:
     """Solve for the arrived flows and the touched links.
 
     On return the first ``run.changes`` of ``changed`` are the slots whose rate may have changed,
@@ -367,13 +343,12 @@ def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, h
     run.listed = 0
     for i in range(run.arrived):
         slot = np.int64(lists[ARRIVED, i])
-        if _alone(slots, links, paths, hops, slot):
-            slots[slot].saved = run.instant
+        if _alone(slots, links, hops, slot):
             slots[slot].old_rate = 0.0
             lists[CHANGED, run.changes] = slot
             run.changes += 1
         else:
-            _unfreeze(run, lists, slots, links, paths, hops, slot, round_, fill)
+            _unfreeze(run, lists, slots, links, hops, slot, round_, fill)
     # The second round reckons with the acknowledgements of the rates that the first one found.
     for turn in range(1 + run.acks):
         if turn > 0:
@@ -383,15 +358,15 @@ def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, paths: Any, h
             for i in range(run.chosen):
                 slot = np.int64(lists[CHOSEN, i])
                 held_by(slots, links, slot, np.int64(NOWHERE))
-                _unfreeze(run, lists, slots, links, paths, hops, slot, round_, fill)
+                _unfreeze(run, lists, slots, links, hops, slot, round_, fill)
         for i in range(run.touches):
             number = np.int64(lists[TOUCHED, i])
             if links[number].members > 0:
                 _list_link(run, lists, links, number, fill)
                 if run.narrowed:
-                    _narrowed(run, lists, slots, links, pool, paths, hops, number, round_, fill)
+                    _narrowed(run, lists, slots, links, pool, hops, number, round_, fill)
         if run.listed > 0:
-            _fill(run, lists, slots, links, pool, paths, hops, round_, fill, eps)
+            _fill(run, lists, slots, links, pool, hops, round_, fill, eps)
             run.solves += run.chosen > 0
             run.solved_flows += run.chosen
     run.touches = 0

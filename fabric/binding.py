@@ -17,7 +17,7 @@ from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
 from railweave.fabric.queue_pairs import split_over_qps
 from railweave.fabric.schedule import NodeKind, Schedule
-from railweave.fabric.usage import Usage, expand_spans, link_bytes
+from railweave.fabric.usage import Usage, blocks, expand_spans, link_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -181,9 +181,10 @@ class BoundSchedule:
     def links(self) -> NDArray[np.int32]:
         """Links that can limit or be limited by this schedule, int32, unique, sorted."""
         table, n_links = self.table, self.table.fabric.n_links
-        routes = table.routes[self.usage.path]
         used = np.zeros(n_links + 2, np.bool_)  # and a cable that is not there, `nowhere`
-        used[table.hops.link[expand_spans(routes.hops, routes.hops_end)]] = True
+        for paths in blocks(self.usage.path):
+            routes = table.routes[paths]
+            used[table.hops.link[expand_spans(routes.hops, routes.hops_end)]] = True
         if table.settings.ack_every:
             used |= used.reshape(-1, 2)[:, ::-1].reshape(-1)
         return np.flatnonzero(used[:n_links]).astype(np.int32)
@@ -221,10 +222,12 @@ class BoundSchedule:
         used, rows = self._used_paths
         if not len(used):
             return 0
-        cost = self.table.cost[used]
         smallest = self.wire_bytes[rows >= 0].min()
-        stored = np.rint(np.minimum(smallest, cost[:, 2]) * cost[:, 1])
-        return int((cost[:, 0] + stored).min())
+        least = []
+        for paths in blocks(used):
+            latency, per_byte, largest = self.table.cost[paths, :3].T
+            least.append((latency + np.rint(np.minimum(smallest, largest) * per_byte)).min())
+        return int(min(least))
 
     @cached_property
     def busiest_link_ps(self) -> int:

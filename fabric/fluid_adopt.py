@@ -70,10 +70,12 @@ def adopt(
         slot = slot_here[theirs] = _take_slot(whole)
         whole.slots[slot] = other.slots[theirs]
         flow = whole.slots[slot]
-        flow.stamp, flow.frozen, flow.saved = 0, 0, -1
+        flow.stamp = 0
         flow.node += shift
         flow.updated += offset_ps
         flow.path = paths[flow.path]
+        route = whole.paths.routes[flow.path]
+        flow.hops, flow.hops_end = route.hops, route.hops_end
         if flow.finish < lay.FOREVER:
             flow.finish += offset_ps
         if flow.bottleneck >= 0:

@@ -32,10 +32,10 @@ _MANY = 1 << 14  # flows that start together, for which links are laid out at on
 
 
 def grown(array: Any, rows: int) -> Any:
-    """Return ``array`` with room for ``rows`` rows; new rows are not initialised."""
+    """Return ``array`` with room for ``rows`` rows; new rows are zeros, touched by none yet."""
     if len(array) >= rows:
         return array
-    more = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
+    more = np.zeros((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
     if isinstance(array, np.recarray):
         more = more.view(np.recarray)
     more[: len(array)] = array
@@ -105,11 +105,11 @@ class FluidState:
         self.run = self.runs[0]
         self.run.acks = int(ack_share.any())
         self.run.tolerance = tolerance
+        self.run.instant = 1
         self.links = np.zeros(n_links, lay.LINK).view(np.recarray)
         self.links.capacity = capacity_bps
         self.links.usable = capacity_bps
         self.links.ack_share = ack_share
-        self.links.touched = -1
         self.pool = np.empty(max(64, 4 * n_links), np.int64)
         self.slots = records(lay.SLOT, 0)
         self.lists = np.empty((lay.LISTS, 0), np.int32)
@@ -139,7 +139,6 @@ class FluidState:
 
     def add_slots(self, rows: int) -> None:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
-        old = len(self.slots)
         self.slots = grown(self.slots, rows)
         rows = len(self.slots)
         lists = np.empty((lay.LISTS, max(rows, self.n_links)), np.int32)
@@ -148,9 +147,6 @@ class FluidState:
         self.ends = grown(self.ends, rows)
         self.where = grown(self.where, rows)
         self.place = grown(self.place, rows)
-        self.slots.stamp[old:] = 0
-        self.slots.frozen[old:] = 0
-        self.slots.saved[old:] = -1
         self.links = grown(self.links, self.n_links + len(self.slots))
         self.order = grown(self.order, len(self.events) + len(self.slots))
 
@@ -340,7 +336,7 @@ class FluidState:
             drop_finish(self.run, self.ends, self.where, slot)
             leave_links(
                 self.run, self.lists, self.slots, self.place, self.links, self.pool,
-                self.paths.routes, self.paths.hops, slot,
+                self.paths.hops, slot,
             )  # fmt: skip
 
     def slots_of(self, group: int) -> list[int]:

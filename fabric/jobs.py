@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -243,9 +243,11 @@ class JobEngine(Engine):
             more = np.zeros((3, 2 * len(self.table)), np.int64)
             more[:, : self._moved.shape[1]] = self._moved
             self._moved = more
-        self._moved[0, usage.path] += usage.wire_bytes * times
-        self._moved[1, usage.path] += usage.payload_bytes * times
-        self._moved[2, usage.path] += usage.ack_bytes * times
+        every = len(usage.path) == len(self.table)  # paths are sorted: a slice is much faster
+        where: Any = slice(len(self.table)) if every else usage.path
+        self._moved[0, where] += usage.wire_bytes * times
+        self._moved[1, where] += usage.payload_bytes * times
+        self._moved[2, where] += usage.ack_bytes * times
 
     def _finish(self, job: Job, *, end_ps: int) -> None:
         """Record a job that ended and fire its event."""

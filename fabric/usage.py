@@ -4,18 +4,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from railweave.fabric.paths import PathTable
 
-__all__ = ["Usage", "expand_spans", "link_bytes"]
+__all__ = ["Usage", "blocks", "expand_spans", "link_bytes"]
 
-_BLOCK = 1 << 14  # paths that are worked on at a time
+_BLOCK = 1 << 14  # rows that are worked on at a time, so that they stay in the cache
+
+
+def blocks(rows: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield an array in pieces that stay in the cache."""
+    for first in range(0, len(rows), _BLOCK):
+        yield rows[first : first + _BLOCK]
 
 
 @dataclass(frozen=True, eq=False)

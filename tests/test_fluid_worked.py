@@ -109,7 +109,7 @@ def test_three_links_without_f1_resolves_nothing_else() -> None:
     engine.env.run(until=10 * MS)
     state = engine.state
     solves, solved = state.solves
-    watched = ("rate", "stamp", "frozen", "updated", "remaining", "finish", "bottleneck")
+    watched = ("rate", "stamp", "updated", "remaining", "finish", "bottleneck")
     slots = {
         job.flow.id: state.slots_of(group)[0] for group, job in engine._jobs.items() if job.flow
     }
