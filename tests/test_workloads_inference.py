@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from railweave.fabric.errors import InputError
 from railweave.workloads.inference import (
     TrafficOp,
-    link_bytes,
     ring_wire_bytes,
-    stage_wire_bytes,
     step_ops,
 )
+from railweave.workloads.op_schedules import link_bytes, packed
+from railweave.workloads.ops import total_wire_bytes
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.shapes import load_shape, shipped_models
 
@@ -134,24 +134,26 @@ def test_bad_steps_are_refused(change: dict[str, object], message: str) -> None:
 
 def test_links_of_a_group_within_and_across_hosts() -> None:
     ops = step_ops(LLAMA, TP8, phase="decode", tokens=1)
-    inside = link_bytes(ops, TP8, stage=0, gpus_per_host=8)
-    assert (inside.nvlink, inside.network) == (4_616_192 + 224_448, 0)
-    # two hosts of four: two of eight ring edges cross
-    across = link_bytes(ops, TP8, stage=0, gpus_per_host=4)
-    assert (across.nvlink, across.network) == (3_630_480, 1_210_160)
+    inside = link_bytes(ops, TP8, packed(8, 8))
+    assert (inside.nvlink.tolist(), inside.network.sum()) == ([4_616_192 + 224_448] * 8, 0)
+    # two hosts of four: each sends a quarter of both buffers' worth to its peer and back
+    across = link_bytes(ops, TP8, packed(8, 4))
+    assert across.network.tolist() == [161 * 16_384 // 4 + 256_512 // 8] * 8
+    assert across.total.tolist() == inside.total.tolist()
     # one GPU per host: everything crosses
-    bare = link_bytes(ops, TP8, stage=0, gpus_per_host=1)
-    assert (bare.nvlink, bare.network) == (0, 4_840_640)
+    bare = link_bytes(ops, TP8, packed(8, 1))
+    assert (bare.nvlink.sum(), bare.network.tolist()) == (0, [4_840_640] * 8)
+    with pytest.raises(InputError, match="gpus_per_host: 0 is too few"):
+        packed(8, 0)
 
 
 def test_links_of_pipeline_sends() -> None:
     plan = ParallelismPlan(tp=4, pp=4)
     ops = step_ops(LLAMA, plan, phase="decode", tokens=8)
-    first, second = (link_bytes(ops, plan, stage=s, gpus_per_host=8) for s in (0, 1))
+    found = link_bytes(ops, plan, packed(16, 8))
     sends = 2 * 8 * 16_384 // 4
-    assert first.network == 0  # stages 0 and 1 share a host
-    assert second.network == sends
-    assert second.nvlink + second.network == stage_wire_bytes(ops, 1)
+    # stages 0 and 1 share a host; ids go back from the last to the first
+    assert found.network.tolist() == [0] * 4 + [sends] * 4 + [0] * 4 + [8 * 4] * 4
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -173,7 +175,6 @@ def test_stages_share_the_whole_models_reductions(
         once = ring_wire_bytes("all_reduce", op.size_bytes, tp)
         assert op.wire_bytes_per_rank == op.count * once
         assert 0 <= once * tp - 2 * (tp - 1) * op.size_bytes < tp
-    for stage in range(pp):
-        links = link_bytes(ops, plan, stage=stage, gpus_per_host=gpus_per_host)
-        assert links.nvlink + links.network == stage_wire_bytes(ops, stage)
-        assert min(links.nvlink, links.network) >= 0
+    found = link_bytes(ops, plan, packed(plan.n_ranks, gpus_per_host))
+    assert int(found.total.sum()) == sum(total_wire_bytes(op, plan) for op in ops)
+    assert min(found.nvlink.min(), found.network.min()) >= 0

@@ -32,18 +32,17 @@ from railweave.workloads.ops import TrafficOp, collective, ring_wire_bytes, send
 from railweave.workloads.shapes_model import MoeFeedForward, dtype_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.shapes_model import LayerShape, ModelShape
+    from railweave.workloads.shapes_model import FeedForward, LayerShape, ModelShape
 
 __all__ = [
-    "LinkBytes",
+    "StepOps",
     "StepStyle",
     "TrafficOp",
-    "link_bytes",
+    "padded_tokens",
     "ring_wire_bytes",
-    "stage_wire_bytes",
     "step_ops",
 ]
 
@@ -140,7 +139,7 @@ def step_ops(
         if not 0 <= n <= most:
             raise InputError(f"{n} is out of range", field="rows", expected=f"0 to {most}")
     element = dtype_bytes(dtype or shape.dtype)
-    step = _Step(shape, plan, style, element, _padded(given, plan, style))
+    step = StepOps(shape, plan, style, element, padded_tokens(given, plan, style))
     return [
         op
         for stage in range(plan.pp)
@@ -160,8 +159,16 @@ def _per_member(value: int | Sequence[int], plan: ParallelismPlan, field: str) -
     return list(value)
 
 
-def _padded(given: Sequence[int], plan: ParallelismPlan, style: StepStyle) -> list[int]:
-    """Return the tokens that each replica computes."""
+def padded_tokens(given: Sequence[int], plan: ParallelismPlan, style: StepStyle) -> list[int]:
+    """Return the tokens that each replica computes.
+
+    Parameters
+    ----------
+    given
+        Tokens that requests of each replica have in the step.
+    plan, style
+        Replicas that share experts all compute something, and counts are rounded up.
+    """
     tokens = [-(-n // style.pad_to) * style.pad_to for n in given]
     for first in range(0, plan.dp, plan.ep_members):
         block = slice(first, first + plan.ep_members)
@@ -171,14 +178,24 @@ def _padded(given: Sequence[int], plan: ParallelismPlan, style: StepStyle) -> li
 
 
 @dataclass(frozen=True)
-class _Step:
-    """One step: makes the operations of its stages."""
+class StepOps:
+    """The operations of one step, part by part.
+
+    Parameters
+    ----------
+    shape, plan, style
+        The model, how it is divided, how the engine runs it.
+    element
+        Bytes of an activation.
+    tokens
+        Tokens that each replica computes.
+    """
 
     shape: ModelShape
     plan: ParallelismPlan
     style: StepStyle
     element: int
-    tokens: list[int]
+    tokens: Sequence[int]
 
     def _members(self, values: Sequence[int]) -> Iterator[tuple[int | None, int]]:
         """Yield what replicas do: once where all do the same."""
@@ -203,75 +220,94 @@ class _Step:
 
     def stage(self, stage: int) -> Iterator[TrafficOp]:
         """Yield what enters a stage, what its layers do, and what leaves it."""
-        for member, tokens in self._members(self.tokens):
-            if tokens:
-                yield from self._entry(stage, member, tokens)
-                yield from self._layers(stage, member, tokens)
         layers = self._stage_layers(stage)
-        kinds = [layer.feed_forward for layer in layers]
-        blocks = [block for block in kinds if isinstance(block, MoeFeedForward)]
-        if self.plan.ep > 1 and blocks:
-            yield from expert_ops(
-                blocks[0], self.plan, self.style.experts, stage=stage, count=len(blocks),
-                hidden=self.shape.hidden_size, element=self.element, tokens=self.tokens,
-            )  # fmt: skip
-        for member, tokens in self._members(self.tokens):
-            if tokens:
-                yield from self._exit(stage, member, tokens)
+        yield from self.entry(stage)
+        named = ["embedding"] * (stage == 0)
+        sums = [self.sums(layer) for layer in layers]
+        named.append(
+            "attention and feed-forward outputs" if any(s[1] for s in sums) else "attention"
+        )
+        count = sum(map(sum, sums)) + (stage == 0)
+        yield from self.summed(stage, what=", ".join(named), count=count)
+        yield from self.context(stage, layers)
+        blocks = [layer.feed_forward for layer in layers if self.by_experts(layer)]
+        if blocks:
+            yield from self.experts(stage, blocks[0], count=len(blocks))
+        yield from self.exit(stage)
+
+    def by_experts(self, layer: LayerShape) -> bool:
+        """Return whether expert parallelism sums the outputs of a layer's feed-forward block."""
+        return self.plan.ep > 1 and isinstance(layer.feed_forward, MoeFeedForward)
+
+    def experts(self, stage: int, block: FeedForward | None, *, count: int) -> Iterator[TrafficOp]:
+        """Yield what the experts of ``count`` layers exchange."""
+        assert isinstance(block, MoeFeedForward)
+        yield from expert_ops(
+            block, self.plan, self.style.experts, stage=stage, count=count,
+            hidden=self.shape.hidden_size, element=self.element, tokens=self.tokens,
+        )  # fmt: skip
 
     def _stage_layers(self, stage: int) -> list[LayerShape]:
         return [self.shape.layers[i] for i in self.plan.stage_layers(self.shape.n_layers)[stage]]
 
-    def _entry(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
+    def _busy(self) -> Iterator[tuple[int | None, int]]:
+        """Yield the replicas that compute something, and their tokens."""
+        return ((member, n) for member, n in self._members(self.tokens) if n)
+
+    def entry(self, stage: int) -> Iterator[TrafficOp]:
         """Yield what joins the slices that the stage before sent."""
-        if stage and self._sliced(tokens) and not self._scattered(tokens):
-            yield from collective(
-                "all_gather", "tp", self.plan.tp, self._hidden(tokens), count=2,
-                stage=stage, member=member, what=_BOUNDARY,
+        for member, tokens in self._busy():
+            if stage and self._sliced(tokens) and not self._scattered(tokens):
+                yield from collective(
+                    "all_gather", "tp", self.plan.tp, self._hidden(tokens), count=2,
+                    stage=stage, member=member, what=_BOUNDARY,
+                )  # fmt: skip
+
+    def sums(self, layer: LayerShape) -> tuple[int, int]:
+        """Return how many outputs of a layer are summed: before its feed-forward, and its own."""
+        parallel = self.style.parallel_blocks
+        parallel = layer.parallel if parallel is None else parallel
+        # Expert parallelism sums the outputs of experts in its own way, and one backend does the
+        # sum of the attention block before too.
+        experts = self.by_experts(layer)
+        mixing = (layer.attention is not None) + (layer.mixer is not None)
+        mixing = min(mixing, 1) if parallel else mixing
+        own = layer.feed_forward is not None and not experts and not (parallel and mixing)
+        return mixing - (experts and joins_attention(self.style.experts, self.plan)), int(own)
+
+    def summed(self, stage: int, *, what: str, count: int = 1) -> Iterator[TrafficOp]:
+        """Yield ``count`` sums of hidden states; scattered and gathered where that is the style."""
+        for member, tokens in self._busy():
+            ops = ("all_reduce",)
+            if self._scattered(tokens):
+                ops = ("reduce_scatter", "all_gather")
+            for op in ops:
+                yield from collective(
+                    op, "tp", self.plan.tp, self._hidden(tokens), count=count, stage=stage,
+                    member=member, what=what,
+                )  # fmt: skip
+
+    def context(self, stage: int, layers: Sequence[LayerShape]) -> Iterator[TrafficOp]:
+        """Yield what divides the sequences of some layers."""
+        for member, tokens in self._busy():
+            yield from context_ops(
+                layers, self.plan, self.style.context, tokens=tokens,
+                element=self.element, stage=stage, member=member,
             )  # fmt: skip
 
-    def _layers(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
-        """Yield what sums the outputs of blocks, and what divides sequences."""
-        layers = self._stage_layers(stage)
-        after_attention = after_feed_forward = 0
-        for layer in layers:
-            parallel = self.style.parallel_blocks
-            parallel = layer.parallel if parallel is None else parallel
-            moe = self.plan.ep > 1 and isinstance(layer.feed_forward, MoeFeedForward)
-            # Expert parallelism sums the outputs of experts in its own way, and one backend
-            # does the sum of the attention block before too.
-            mixing = (layer.attention is not None) + (layer.mixer is not None)
-            mixing = min(mixing, 1) if parallel else mixing
-            after_attention += mixing - (moe and joins_attention(self.style.experts, self.plan))
-            own_sum = layer.feed_forward is not None and not moe
-            after_feed_forward += own_sum and not (parallel and mixing)
-        sums = after_attention + after_feed_forward + (stage == 0)
-        named = ["embedding"] * (stage == 0)
-        named.append("attention and feed-forward outputs" if after_feed_forward else "attention")
-        columns = {"stage": stage, "member": member, "what": ", ".join(named)}
-        size, tp = self._hidden(tokens), self.plan.tp
-        if self._scattered(tokens):
-            for op in ("reduce_scatter", "all_gather"):
-                yield from collective(op, "tp", tp, size, count=sums, **columns)
-        else:
-            yield from collective("all_reduce", "tp", tp, size, count=sums, **columns)
-        yield from context_ops(
-            layers, self.plan, self.style.context, tokens=tokens,
-            element=self.element, stage=stage, member=member,
-        )  # fmt: skip
-
-    def _exit(self, stage: int, member: int | None, tokens: int) -> Iterator[TrafficOp]:
+    def exit(self, stage: int) -> Iterator[TrafficOp]:
         """Yield the sends to the next stage.
 
         A tensor whose elements ``tp`` does not divide is sent whole by every rank, not gathered.
         """
-        if stage < self.plan.pp - 1:
-            size = self._hidden(tokens)
-            if self._sliced(tokens):
-                size //= self.plan.tp
-            yield from send(
-                size, stage=stage, to_stage=stage + 1, count=2, what=_BOUNDARY, member=member
-            )
+        for member, tokens in self._busy():
+            if stage < self.plan.pp - 1:
+                size = self._hidden(tokens)
+                if self._sliced(tokens):
+                    size //= self.plan.tp
+                yield from send(
+                    size, stage=stage, to_stage=stage + 1, count=2, what=_BOUNDARY, member=member
+                )
 
     def head(self, stage: int, rows: Sequence[int]) -> Iterator[TrafficOp]:
         """Yield the logits of the last stage."""
@@ -291,63 +327,3 @@ class _Step:
                     n * _TOKEN_ID_BYTES, stage=stage, to_stage=0, what="sampled token ids",
                     member=member,
                 )  # fmt: skip
-
-
-def stage_wire_bytes(ops: Iterable[TrafficOp], stage: int) -> int:
-    """Return the bytes that one rank of a stage sends in all operations."""
-    return sum(op.wire_bytes_per_rank for op in ops if op.stage == stage)
-
-
-@dataclass(frozen=True)
-class LinkBytes:
-    """Bytes that one rank sends, by the class of link that they leave on."""
-
-    nvlink: int = 0
-    network: int = 0
-
-
-def link_bytes(
-    ops: Iterable[TrafficOp], plan: ParallelismPlan, *, stage: int, gpus_per_host: int
-) -> LinkBytes:
-    """Divide the bytes of a stage's ranks between NVLink and the network.
-
-    Rank r sits on GPU ``r mod gpus_per_host`` of host ``r // gpus_per_host``. A ring through a
-    group on H hosts crosses H of its n edges, and NCCL runs one ring per NIC with the crossings
-    spread over the GPUs, so ``H/n`` of a rank's bytes leave by its NIC (rounded up). For a send
-    the rank that crosses counts, if any does.
-
-    Parameters
-    ----------
-    ops
-        What `step_ops` returned.
-    plan
-        How the model is divided.
-    stage
-        The stage to count.
-    gpus_per_host
-        GPUs that share NVLink.
-
-    Raises
-    ------
-    InputError
-        ``gpus_per_host`` is less than one.
-    """
-    if gpus_per_host < 1:
-        raise InputError(
-            f"{gpus_per_host} is too few", field="gpus_per_host", expected="at least 1"
-        )
-    nvlink = network = 0
-    for op in ops:
-        if op.stage != stage:
-            continue
-        wire = op.wire_bytes_per_rank
-        if op.to_stage is None:
-            hosts = len({rank // gpus_per_host for rank in plan.tp_group(stage)})
-            outside = -(-wire * hosts // plan.tp) if hosts > 1 else 0
-        else:
-            pairs = zip(plan.tp_group(stage), plan.tp_group(op.to_stage), strict=True)
-            crosses = any(a // gpus_per_host != b // gpus_per_host for a, b in pairs)
-            outside = wire if crosses else 0
-        network += outside
-        nvlink += wire - outside
-    return LinkBytes(nvlink=nvlink, network=network)

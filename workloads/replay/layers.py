@@ -14,12 +14,12 @@ from railweave.workloads.ops import TrafficOp
 from railweave.workloads.serving.steps import Work, repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from railweave.fabric.schedule import Schedule
     from railweave.workloads.parallelism import ParallelismPlan
 
-__all__ = ["Busy", "Covered", "Item", "Lane", "free_ps"]
+__all__ = ["Busy", "Covered", "Item", "Lane", "Together", "free_ps", "together"]
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,33 @@ class Covered:
     time_ps: int
 
 
-Item: TypeAlias = TrafficOp | Busy | Covered
+@dataclass(frozen=True)
+class Together:
+    """What several replicas do at once, each its own size."""
+
+    ops: tuple[TrafficOp, ...]
+
+
+Item: TypeAlias = TrafficOp | Busy | Covered | Together
+
+
+def together(ops: Iterable[TrafficOp]) -> list[Item]:
+    """Return operations as items: those of single replicas that do the same, as one."""
+    found: list[Item] = []
+    for op in ops:
+        last = found[-1] if found else None
+        if op.member is None:
+            found.append(op)
+        elif isinstance(last, Together) and (last.ops[0].op, last.ops[0].what) == (op.op, op.what):
+            found[-1] = Together((*last.ops, op))
+        else:
+            found.append(Together((op,)))
+    return found
 
 
 def free_ps(items: Sequence[Item]) -> int:
     """Return what items take where communication is free."""
-    return sum(item.time_ps for item in items if not isinstance(item, TrafficOp))
+    return sum(item.time_ps for item in items if isinstance(item, Busy | Covered))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +107,11 @@ class Lane:
             self._schedules[key] = op_schedule(op, self.plan, ranks, self.hosts)
         return self._schedules[key]
 
+    def _counted(self, op: TrafficOp, ranks: tuple[int, ...]) -> Schedule | None:
+        """Return all ``count`` operations, one after another."""
+        found = self.schedule(replace(op, count=1), ranks)
+        return found if found is None or op.count == 1 else chain([found] * op.count, op=op.op)
+
     def works(self, items: Sequence[Item], stage: int, *, repeat: int = 1) -> tuple[Work, ...]:
         """Return items one after another, ``repeat`` times, as one part (or time passing)."""
         ranks = self.ranks(stage)
@@ -99,15 +125,17 @@ class Lane:
                 if item.time_ps:
                     parts.append(work(len(ranks), item.time_ps))
                 continue
-            op = item if isinstance(item, TrafficOp) else item.op
-            found = self.schedule(replace(op, count=1), ranks)
-            together = [found] * op.count if found is not None else []
+            moving = [
+                (schedule, own)
+                for op in (item.ops if isinstance(item, Together) else (_op(item),))
+                if (schedule := self._counted(op, ranks)) is not None
+            ]
             if isinstance(item, Covered):
-                busy = work(len(ranks), item.time_ps)
-                moving = [(chain(together), own)] if together else []
-                parts.append(beside([(busy, own), *moving], n_ranks=len(ranks), op="covered"))
-            else:
-                parts += together
+                moving.insert(0, (work(len(ranks), item.time_ps), own))
+            if len(moving) == 1:
+                parts.append(moving[0][0])
+            elif moving:
+                parts.append(beside(moving, n_ranks=len(ranks)))
         if not parts:
             return ()
         whole = chain(parts, op="layer") if len(parts) > 1 else parts[0]
@@ -133,15 +161,18 @@ class Lane:
             found += self.works(items, stage, repeat=times)
         return tuple(found)
 
-    def send_works(self, op: TrafficOp) -> tuple[Work, ...]:
-        """Return the messages of one of the operations from a stage to another."""
-        assert op.to_stage is not None
-        ranks = self.ranks(op.stage, op.to_stage)
-        found = self.schedule(replace(op, count=1), ranks)
-        if found is None:
+    def send_works(self, ops: Sequence[TrafficOp]) -> tuple[Work, ...]:
+        """Return the messages of sends from one stage to another, all at once."""
+        ends = [stage for op in ops for stage in (op.stage, op.to_stage) if stage is not None]
+        ranks = self.ranks(*ends)
+        own = tuple(range(len(ranks)))
+        found = [(self.schedule(replace(op, count=1), ranks), op.count) for op in ops]
+        parts = [(part, own) for part, count in found if part is not None for _ in range(count)]
+        if not parts:
             return ()
-        parts = [found] * op.count
-        whole = beside(
-            [(part, tuple(range(len(ranks)))) for part in parts], n_ranks=len(ranks), op="send"
-        )
+        whole = beside(parts, n_ranks=len(ranks), op="send") if len(parts) > 1 else parts[0][0]
         return (Work(tuple(self.devices[r] for r in ranks), whole),)
+
+
+def _op(item: TrafficOp | Covered) -> TrafficOp:
+    return item if isinstance(item, TrafficOp) else item.op

@@ -109,20 +109,24 @@ class StepGraph:
         if seen < len(self.tasks):
             raise RailweaveError("the tasks of a step wait for each other in a circle")
 
-    def longest(self, duration: Callable[[int], int]) -> int:
-        """Return the longest chain of tasks, each with a given duration in ps."""
+    def ends(self, duration: Callable[[int], int]) -> list[int]:
+        """Return when each task would end if each took a given duration in ps."""
         end = [0] * len(self.tasks)
         for task in self._order():
             begin = max((end[i] for i in self.after[task]), default=0)
             end[task] = begin + duration(task)
-        return max(end, default=0)
+        return end
 
-    def compute_ps(self) -> int:
-        """Return how long the step takes where communication is free."""
-        return self.longest(lambda task: self.tasks[task].compute_ps)
+    def longest(self, duration: Callable[[int], int]) -> int:
+        """Return the longest chain of tasks, each with a given duration in ps."""
+        return max(self.ends(duration), default=0)
 
-    def bound_ps(self, engine: Engine) -> int:
-        """Return the least that the step takes: every task alone on an empty fabric."""
+    def computed_ps(self, task: int) -> int:
+        """Return what a task takes where communication is free."""
+        return self.tasks[task].compute_ps
+
+    def least(self, engine: Engine) -> Callable[[int], int]:
+        """Return what says the least that a task takes: alone on an empty fabric."""
         known: dict[tuple[int, ...], int] = {}
 
         def least(task: int) -> int:
@@ -132,7 +136,7 @@ class StepGraph:
                 known[key] = bound_ps(engine, works)
             return known[key]
 
-        return self.longest(least)
+        return least
 
     def run(self, env: FabricEnvironment, engine: Engine, *, prefix: str = "") -> simpy.Event:
         """Do all tasks, each as soon as it may begin; the event fires at the end of the last."""

@@ -3,31 +3,66 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from railweave.fabric.devices import gpu_model
 from railweave.workloads.op_schedules import bytes_between
 from railweave.workloads.ops import total_wire_bytes
 from railweave.workloads.replay.lanes import alike
 from railweave.workloads.replay.layers import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from railweave.fabric.devices import GpuModel
     from railweave.workloads.op_schedules import LinkBytes
     from railweave.workloads.ops import TrafficOp
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.replay.step_graph import StepGraph
     from railweave.workloads.workload import WorkloadContext
 
-__all__ = ["MOST_TASKS", "lanes_of", "model_file", "step_row"]
+__all__ = ["MOST_TASKS", "Turn", "gpu_of", "lanes_of", "model_file", "step_row"]
 
 MOST_TASKS: Final = 20_000
 """Compute tasks above which replicas run in lockstep even where that may change times."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The part of a graph that is one step, where micro-batches go round and round.
+
+    Parameters
+    ----------
+    marks
+        For each lane, two tasks: a step is what lies between their ends, in the slowest lane.
+        None at all: the whole graph.
+    rounds
+        How often the graph does everything.
+    chain, shared
+        For each lane, tasks that a step does one after another because each needs the one before;
+        and tasks that do so because they are on one stage.
+    """
+
+    marks: tuple[tuple[int, int], ...]
+    rounds: int = 1
+    chain: tuple[tuple[int, ...], ...] = ()
+    shared: tuple[tuple[int, ...], ...] = ()
+
+    def span_ps(self, ends: Sequence[int], whole_ps: int) -> int:
+        """Return how long the step takes, given when each task ends."""
+        return max((ends[b] - ends[a] for a, b in self.marks), default=whole_ps)
+
+    def bound_ps(self, graph: StepGraph, least: Callable[[int], int]) -> int:
+        """Return the least that the step takes."""
+        if not self.marks:
+            return graph.longest(least)
+        return max(sum(map(least, tasks)) for tasks in (*self.chain, *self.shared))
 
 
 def model_file(model: str, base: Path) -> str:
@@ -36,6 +71,25 @@ def model_file(model: str, base: Path) -> str:
 
     path = base / model
     return model if model.lower() in shipped_models() or not path.exists() else str(path)
+
+
+def gpu_of(devices: Sequence[int], context: WorkloadContext) -> GpuModel:
+    """Return what all ranks run on.
+
+    Raises
+    ------
+    InputError
+        They sit on GPUs of different kinds, or of a kind that is not in the catalogue.
+    """
+    names = sorted({context.fabric.model[device] for device in devices})
+    if len(names) > 1:
+        raise context.error(
+            f"the job would sit on different GPUs: {', '.join(names)}",
+            at=("placement",) if context.placement_loc != ("placement",) else (),
+            expected="one kind of GPU",
+        )
+    with context.at():
+        return gpu_model(names[0])
 
 
 def lanes_of(
@@ -128,6 +182,7 @@ def step_row(
     *,
     begin_ps: int,
     number: int,
+    turn: Turn | None = None,
 ) -> dict[str, Any]:
     """Return what ``result.json`` says of one step.
 
@@ -149,15 +204,22 @@ def step_row(
         Bytes of each rank by class of link.
     begin_ps, number
         When the step began, and its number from 0.
+    turn
+        What of the graph is the step, where the graph is several steps that overlap.
     """
-    step_ps = int(context.env.now) - begin_ps
-    compute_ps = graph.compute_ps()
+    turn = Turn(()) if turn is None else turn
+    step_ps = turn.span_ps(graph.end_ps, int(context.env.now) - begin_ps)
+    free = graph.ends(graph.computed_ps)
+    compute_ps = turn.span_ps(free, max(free, default=0))
+    least = graph.least(context.engine)
+    bound_ps = turn.bound_ps(graph, least)
     stages = range(plan.pp)
     arithmetic = [_of_busiest_lane(_sums(graph, stage, compute=True)) for stage in stages]
     parts = [_by_axis(graph, stage) for stage in stages]
     busiest = max(stages, key=lambda stage: sum(parts[stage].values()))
+    parts[busiest] = {axis: time // turn.rounds for axis, time in parts[busiest].items()}
     communication = sum(parts[busiest].values())
-    work_ps = max(arithmetic)
+    work_ps = max(arithmetic) // turn.rounds
     exposed, bubble = step_ps - compute_ps, compute_ps - work_ps
     named = {"compute": work_ps, "bubble": bubble, "communication": exposed}
     by_axis: dict[str, int] = {}
@@ -169,7 +231,7 @@ def step_row(
         "plan": {name: getattr(plan, name) for name in ("tp", "pp", "cp", "dp", "ep")},
         "start_ps": begin_ps,
         "step_ps": step_ps,
-        "bound_ps": graph.bound_ps(context.engine),
+        "bound_ps": bound_ps,
         "compute_ps": compute_ps,
         "exposed_ps": exposed,
         "bubble_ps": bubble,

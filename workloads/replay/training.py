@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field
 
-from railweave.fabric.devices import gpu_model
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.parallelism import ParallelismPlan
-from railweave.workloads.replay.step_report import lanes_of, model_file, step_row
+from railweave.workloads.replay.step_report import gpu_of, lanes_of, model_file, step_row
 from railweave.workloads.replay.training_graph import TrainingStep
 from railweave.workloads.shapes import load_shape
 from railweave.workloads.training import TrainingStyle, stage_memory, training_ops
@@ -93,7 +92,7 @@ def start(workload: TrainingModel, context: WorkloadContext) -> simpy.Event:
     with context.at("dp"):
         devices = context.place(plan.n_ranks)
     context.occupy(devices)
-    gpu = _gpu(devices, context)
+    gpu = gpu_of(devices, context)
     _check_memory(shape, plan, style, gpu, workload, context)
     hosts = [int(context.fabric.host[device]) for device in devices]
     block = _lane_members(plan)
@@ -132,18 +131,6 @@ def _lane_members(plan: ParallelismPlan) -> int:
     if plan.ep <= plan.cp and plan.cp % plan.ep == 0:
         return 1
     return plan.ep // plan.cp if plan.ep % plan.cp == 0 else plan.dp
-
-
-def _gpu(devices: list[int], context: WorkloadContext) -> GpuModel:
-    names = sorted({context.fabric.model[device] for device in devices})
-    if len(names) > 1:
-        raise context.error(
-            f"the job would sit on different GPUs: {', '.join(names)}",
-            at=("placement",) if context.placement_loc != ("placement",) else (),
-            expected="one kind of GPU",
-        )
-    with context.at():
-        return gpu_model(names[0])
 
 
 def _check_memory(

@@ -389,7 +389,7 @@ class TrainingStep:
         ops = [
             op for op in boundary_ops(self.shape, self.plan, self.style, stage) if op.phase == phase
         ]
-        return self.lanes[lane].send_works(replace(ops[0], count=1))
+        return self.lanes[lane].send_works([replace(ops[0], count=1)])
 
     def _finish(
         self,
