@@ -16,9 +16,10 @@ help: ## Say what can be made
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.runtime ## Serve Llama-3.1-70B on 256 emulated H100s, and draw the fabric
-	$(BIN)/railweave run $(DEMO) -o $(DEMO_RUN) --force
+	$(BIN)/railweave run $(DEMO) -o $(DEMO_RUN) --timeline 96 --force
 	$(BIN)/railweave topo draw $(DEMO_TOPOLOGY) --run $(DEMO_RUN) -o $(DEMO_RUN)/fabric.svg --force
-	@echo "The run is in $(DEMO_RUN), the drawing in $(DEMO_RUN)/fabric.svg"
+	$(BIN)/railweave report $(DEMO_RUN) --force
+	@echo "The run is in $(DEMO_RUN); open $(DEMO_RUN)/report.html, or the drawing fabric.svg beside it"
 
 test: lint types imports pytest ## Run every check
 

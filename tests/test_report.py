@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import re
+import shlex
 import shutil
 import zlib
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +27,7 @@ from railweave.tools.report.payload import MOST_FLOWS, payload_of, shown_flows
 from railweave.tools.report.routes import flow_links
 from railweave.tools.report.run_data import Run, read_run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).parent.parent
 EVIL = "<script>alert(1)</script>"
 SCENARIO: dict[str, Any] = {
     "schema": 1,
@@ -203,6 +204,16 @@ def test_a_broken_folder_is_one_clear_error(
     with pytest.raises(InputError, match=said) as error:
         read_run(broken)
     assert error.value.file == str(broken / name)
+
+
+def test_the_commands_of_the_document_run(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "report.md").read_text("utf-8")
+    typed = re.findall(r"^\$ railweave (.*)$", text, flags=re.M)
+    assert len(typed) >= 8
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with contextlib.chdir(tmp_path):
+        for line in typed:
+            assert run_command_line(shlex.split(line)) == 0, line
 
 
 def test_no_folder_is_an_error_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

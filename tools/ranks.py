@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -95,8 +95,8 @@ def rank_map(scenario: Scenario, name: str) -> RankMap:
 
     prepared = prepare(scenario)
     by_workload: dict[str, list[int]] = {}
-    for gpu, workload in prepared.findings.occupied.items():
-        by_workload.setdefault(workload, []).append(gpu)
+    for gpu, owner in prepared.findings.occupied.items():
+        by_workload.setdefault(owner, []).append(gpu)
     labels: list[str] = []
     label_of = np.full(prepared.fabric.n_devices, -1, np.int64)
     rank_of = np.full(prepared.fabric.n_devices, -1, np.int64)
@@ -108,11 +108,13 @@ def rank_map(scenario: Scenario, name: str) -> RankMap:
     return RankMap(name, tuple(labels), label_of, rank_of)
 
 
-def _parts(name: str, model: object, gpus: list[int]) -> list[tuple[str, list[int]]]:
+def _parts(name: str, model: Any, gpus: list[int]) -> list[tuple[str, list[int]]]:
     """Divide the GPUs of a serving workload, in the order of placement, into its pools."""
-    pools = {pool: getattr(model, pool, None) for pool in _POOLS}
+    pools: dict[str, Any] = {pool: getattr(model, pool, None) for pool in _POOLS}
     needs = {
-        pool: one.replicas * one.tp * one.pp for pool, one in pools.items() if hasattr(one, "tp")
+        pool: int(one.replicas * one.tp * one.pp)
+        for pool, one in pools.items()
+        if hasattr(one, "tp")
     }
     if len(needs) < len(_POOLS) or sum(needs.values()) != len(gpus):
         return [(name, gpus)] if gpus else []

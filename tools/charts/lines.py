@@ -100,13 +100,13 @@ def cdf_chart(
         return None
     least = {name: sorted(t for t in (bounds or {}).get(name, ()) if t > 0) for name in drawn}
     every = [t for times in (*drawn.values(), *least.values()) for t in (times[:1] + times[-1:])]
-    low, high = min(every), max(every)
+    low, high = float(min(every)), float(max(every))
     if high < 1.5 * low:
         low, high = low / 1.3, high * 1.3
     canvas = Canvas(_WIDTH, _HEIGHT, title=title)
     canvas.text(14, 22, title, size=14, bold=True)
     entries = [
-        (f"{name or 'no class'} ({len(drawn[name]):,})", rail_colour(i))
+        (f"{name} ({len(drawn[name]):,})", rail_colour(i))
         for i, name in enumerate(drawn)
     ]
     if any(least.values()):

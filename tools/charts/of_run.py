@@ -56,8 +56,9 @@ def cdf_of(runs: Sequence[Run]) -> Canvas | None:
         lead = f"{run.name}: " if len(runs) > 1 else ""
         for flow in run.flows:
             if flow.end_ps >= 0:
-                series.setdefault(lead + flow.tag, []).append(flow.end_ps - flow.start_ps)
-                bounds.setdefault(lead + flow.tag, []).append(flow.bound_ps)
+                name = lead + (flow.tag or "no class")
+                series.setdefault(name, []).append(flow.end_ps - flow.start_ps)
+                bounds.setdefault(name, []).append(flow.bound_ps)
     return cdf_chart(series, bounds=bounds)
 
 

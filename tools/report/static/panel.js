@@ -75,7 +75,7 @@ class Panel {
         this.model.bin >= 0 ? ["in the chosen interval", share(this.map.values[id])] : null,
         ...Object.entries(l.counters).map(([name, column]) => { const [said, write] = COUNTERS[name] || [name, count]; return [said, write(column[id])]; })])];
     const series = this.model.series(id);
-    if (series && series.some((v) => v > 0)) parts.push(el("h4", {}, this.model.recorded ? "Load over time" : "Load over time, from flows at their mean rates"), this.spark(series, this.model.recorded && this.model.paused ? this.model.series(id, this.model.paused) : null));
+    if (series && series.some((v) => v > 0)) parts.push(el("h4", {}, `${this.model.recorded ? "Load over time" : "Load over time, from flows at their mean rates"}, peak ${share(Math.max(...series))}`), this.spark(series, this.model.recorded && this.model.paused ? this.model.series(id, this.model.paused) : null));
     return [...parts, ...this.flowList(flows.map(([flow]) => flow))];
   }
 
@@ -88,7 +88,8 @@ class Panel {
       for (const [key, given] of Object.entries({ x: i, y: 50 - 50 * value, width: 1, height: 50 * value, fill })) box.setAttribute(key, given);
       svg.append(box);
     };
-    series.forEach((value, i) => { bar(i, 1, i === this.model.bin ? "var(--line)" : "transparent"); bar(i, value, "var(--accent)"); });
+    const most = Math.max(...series);
+    series.forEach((value, i) => { bar(i, 1, i === this.model.bin ? "var(--idle)" : "var(--line)"); bar(i, value / most, "var(--accent)"); });
     if (paused) paused.forEach((value, i) => bar(i, value * 0.25, "var(--bad)"));
     return svg;
   }
