@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from railweave.tools.measured.calibrating import Calibrated
-    from railweave.tools.measured.data import DataSet
+    from railweave.tools.measured.data import DataSet, Row
     from railweave.tools.measured.fitting import Constant
     from railweave.tools.measured.judging import Judged
 
@@ -102,7 +102,8 @@ def _halves(sets: "Sequence[DataSet]") -> "tuple[list[DataSet], list[DataSet]]":
     kept, others = [], []
     for data in sets:
         turn: dict[tuple[str, str, str], int] = {}
-        even, odd = [], []
+        even: list[Row] = []
+        odd: list[Row] = []
         for row in sorted(data.rows, key=lambda row: row.size_bytes):
             key = (row.op, row.algorithm, row.launch)
             turn[key] = turn.get(key, -1) + 1

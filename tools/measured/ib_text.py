@@ -36,7 +36,7 @@ def read_ib_text(text: str, *, name: str) -> list[DataSet]:
     InputError
         It is a latency test, or has no row.
     """
-    rate = 0.0
+    rate, width = 0.0, 4
     facts: dict[str, str] = {}
     skips, rows = Skips(), []
     for number, raw in enumerate(text.splitlines(), 1):
@@ -48,7 +48,7 @@ def read_ib_text(text: str, *, name: str) -> list[DataSet]:
                 raise InputError(
                     f"bandwidth in '{unit}'", file=name, line=number, expected=" or ".join(_UNITS)
                 )
-            rate = _UNITS[unit]
+            rate, width = _UNITS[unit], 5 if "MsgRate" in line else 4
         elif _LATENCY.search(line):
             skips.add(number, "a table of latencies: only bandwidths are read")
             rate = 0.0
@@ -56,7 +56,9 @@ def read_ib_text(text: str, *, name: str) -> list[DataSet]:
             cells = line.split()
             if not rate:
                 skips.add(number, "a row before any table of bandwidths")
-            elif len(cells) < 4 or not all(re.fullmatch(r"\d+(?:\.\d+)?", c) for c in cells[:4]):
+            elif len(cells) < width or not all(
+                re.fullmatch(r"\d+(?:\.\d+)?", c) for c in cells[:4]
+            ):
                 skips.add(number, "a cut line")
             elif float(cells[3]) <= 0 or not int(float(cells[0])):
                 skips.add(number, "no bandwidth")

@@ -81,7 +81,7 @@ def read_table(text: str, *, name: str) -> list[DataSet]:
             group.skips.add(lines.line_num, error.message)
     if not groups:
         raise InputError("the table has no row", file=name)
-    found = []
+    found: list[DataSet] = []
     for (dataset, hardware, link, nodes, gpus), group in groups.items():
         kept, doubled = merge_repeats(dataset, group.rows)
         found.append(
