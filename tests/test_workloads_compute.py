@@ -209,6 +209,10 @@ def test_experts_of_a_rank_are_its_share() -> None:
     whole = ParallelismPlan(tp=4, ep=4)  # tokens replicated: experts whole, attention divided
     cost = stage_cost(mixtral, whole, slow, StepLoad.decode([0] * 500), block_overhead_ps=0)
     assert cost.layers[0].feed_forward_ps == 2 * one + common
+    # Megatron-LM divides each expert over the tensor-parallel ranks as well
+    divided = ParallelismPlan(tp=2, dp=4, ep=4, order="pp-dp-cp-tp")
+    cost = stage_cost(mixtral, divided, slow, StepLoad.decode([0] * 500), block_overhead_ps=0)
+    assert cost.layers[0].feed_forward_ps == one + common
 
 
 def test_different_key_and_value_widths() -> None:

@@ -13,12 +13,16 @@ from railweave.workloads.memory import (
     kv_bytes_per_token_per_rank,
     kv_capacity_tokens,
     memory_fit,
-    stage_weights,
     weight_bytes_per_rank,
 )
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.shapes import load_shape, parameters, shipped_models, weight_bytes
-from railweave.workloads.shapes_weights import Split, embedding_weights
+from railweave.workloads.shapes_weights import (
+    Split,
+    embedding_weights,
+    head_weights,
+    layer_weights,
+)
 
 LLAMA = load_shape("llama-3.1-70b")
 H100 = 80 * 10**9
@@ -108,10 +112,11 @@ def test_ranks_together_hold_the_model_and_what_they_replicate(
     held = tp * sum(weight_bytes_per_rank(shape, plan, stage=s, dtype="bf16") for s in range(pp))
     table = sum(2 * weight.parameters for weight in embedding_weights(shape))
     whole = weight_bytes(shape, dtype="bf16") + (table if shape.tied and pp > 1 else 0)
+    layers = [layer_weights(layer, shape.hidden_size) for layer in shape.layers]
+    parts = [*embedding_weights(shape), *embedding_weights(shape), *head_weights(shape)]
     replicated = 2 * sum(
         weight.parameters
-        for stage in range(pp)
-        for weight in stage_weights(shape, plan, stage)
+        for weight in (*parts, *(weight for layer in layers for weight in layer))
         if weight.split in (Split.NONE, Split.KV)
     )
     padding = 4 * tp * len(shape.layers) * 64  # columns that do not divide are rounded up
@@ -146,3 +151,17 @@ def test_a_stage_without_attention_limits_no_tokens() -> None:
     shape, plan = load_shape("nemotron-3-nano-30b-a3b"), ParallelismPlan(pp=13)
     assert kv_bytes_per_token_per_rank(shape, plan, stage=0) == 0
     assert memory_fit(shape, plan, memory_bytes=H100).kv_capacity_tokens > 0
+
+
+def test_experts_are_divided_whole() -> None:
+    shape = load_shape("deepseek-v3")
+    over_ranks, over_replicas = ParallelismPlan(tp=8, ep=8), ParallelismPlan(dp=8, ep=8)
+    experts = 58 * 256 * 44_040_192
+    for plan in (over_ranks, over_replicas):
+        rank = weight_bytes_per_rank(shape, plan, stage=0, dtype="bf16")
+        common = weight_bytes_per_rank(shape, plan, stage=0, dtype="bf16") - 2 * experts // 8
+        assert common > 0
+        assert rank * 8 >= weight_bytes(shape, dtype="bf16")
+    # replicas each have all of attention; tensor-parallel ranks an eighth of its large matrices
+    alone = weight_bytes_per_rank(shape, over_replicas, stage=0, dtype="bf16")
+    assert alone == weight_bytes(shape, dtype="bf16") - 2 * experts * 7 // 8

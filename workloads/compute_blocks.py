@@ -107,9 +107,9 @@ class RankBlocks:
         Width of the residual stream.
     tp
         Ranks that share the layer.
-    ep, members
-        Ranks that the experts are divided over, each expert whole, and how many times the step's
-        tokens meet there (the replicas of one expert-parallel group); 1 and 1 otherwise.
+    ep, expert_tp, members
+        Ranks that the experts are divided over, ranks that then share each expert, and replicas
+        whose tokens meet there; 1, ``tp`` and 1 without expert parallelism.
     fmt, plain
         Storage of the weights, bytes per element of what is not converted.
     kv_element
@@ -123,13 +123,15 @@ class RankBlocks:
         hidden: int,
         tp: int,
         ep: int = 1,
+        expert_tp: int | None = None,
         members: int = 1,
         fmt: str,
         plain: int,
         kv_element: int,
     ) -> None:
         self.layer = layer
-        self._hidden, self._tp, self._ep, self._members = hidden, tp, ep, members
+        self._tp, self._ep, self._members = tp, ep, members
+        self._expert_tp = tp if expert_tp is None else expert_tp
         self._fmt, self._plain, self._kv_element = fmt, plain, kv_element
         first, second = norm_shares(layer)
         self._attention = self._mixer = self._feed_forward = None
@@ -153,7 +155,7 @@ class RankBlocks:
         matrices = sum(_local(w, self._tp) for w in common if w.rows > 1)
         if not routed:
             return _Part(matrices, self._bytes(common, self._tp))
-        tp = 1 if self._ep > 1 else self._tp
+        tp = self._expert_tp
         experts = getattr(self.layer.feed_forward, "experts", 1)
         expert = sum(_local(w, tp) for w in routed if w.rows > 1) // experts
         held = self._bytes(routed, tp) // self._ep

@@ -17,22 +17,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.errors import InputError
-from railweave.workloads.shapes import kv_element_bytes, plain_bytes
+from railweave.workloads.shapes import kv_element_bytes
 from railweave.workloads.shapes_model import GroupedAttention
-from railweave.workloads.shapes_weights import (
-    embedding_weights,
-    head_weights,
-    layer_weights,
-    storage_format,
-    stored_bytes,
-)
+from railweave.workloads.shares import held_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.shapes_model import LayerShape, ModelShape
-    from railweave.workloads.shapes_weights import Weight
 
 __all__ = [
     "MEMORY_FRACTION",
@@ -41,7 +32,6 @@ __all__ = [
     "kv_bytes_per_token_per_rank",
     "kv_capacity_tokens",
     "memory_fit",
-    "stage_weights",
     "weight_bytes_per_rank",
 ]
 
@@ -64,6 +54,8 @@ class MemoryFit:
         Whether the weights fit and, if tokens were asked for, one sequence of them beside.
     sequences
         Sequences of the tokens asked for that every rank has room for; None if none were.
+    free_bytes_per_rank
+        Bytes that are left beside the weights on the rank with the most weights; 0 if none.
     """
 
     weight_bytes_per_rank: int
@@ -71,17 +63,7 @@ class MemoryFit:
     kv_capacity_tokens: int
     fits: bool
     sequences: int | None = None
-
-
-def stage_weights(shape: ModelShape, plan: ParallelismPlan, stage: int) -> Iterator[Weight]:
-    """Yield the tensors of one pipeline stage."""
-    last = stage == plan.pp - 1
-    if stage == 0 or (last and shape.tied):
-        yield from embedding_weights(shape)
-    for index in plan.stage_layers(shape.n_layers)[stage]:
-        yield from layer_weights(shape.layers[index], shape.hidden_size)
-    if last:
-        yield from head_weights(shape)
+    free_bytes_per_rank: int = 0
 
 
 def weight_bytes_per_rank(
@@ -98,9 +80,7 @@ def weight_bytes_per_rank(
     dtype
         Storage of the weights; default the checkpoint's.
     """
-    fmt = storage_format(shape, dtype)
-    weights = stage_weights(shape, plan, stage)
-    return stored_bytes(weights, fmt=fmt, plain=plain_bytes(shape, fmt), tp=plan.tp)
+    return held_bytes(shape, plan, stage, dtype=dtype)
 
 
 def _cache_bytes(
@@ -239,6 +219,7 @@ def memory_fit(
         sequences=min((free // kv for kv, free in zip(asked, left, strict=True) if kv), default=0)
         if tokens
         else None,
+        free_bytes_per_rank=min(left),
     )
 
 

@@ -26,22 +26,26 @@ def models(
     table = [
         (
             row["name"],
+            row["family"],
             f"{row['params'] / 1e9:.2f} B",
             f"{row['active_params'] / 1e9:.2f} B",
             row["layers"],
             f"{row['weight_bytes'] / 1e9:,.1f} GB",
             f"{row['kv_bytes_per_token']:,} B",
+            f"+ {row['kv_constant_bytes'] / 1e6:,.0f} MB" if row["kv_constant_bytes"] else "",
         )
         for row in rows
     ]
-    header = ("model", "parameters", "active", "layers", "weights", "cache per token")
-    emit(aligned(table, header=header, right=(1, 2, 3, 4, 5)))
+    header = ("model", "family", "parameters", "active", "layers", "weights", "cache per token", "")
+    emit(aligned(table, header=header, right=(2, 3, 4, 5, 6, 7)))
+    emit("\n+: windows and recurrent states of a sequence, once full.")
 
 
 def _facts(name: str) -> dict[str, Any]:
     from railweave.workloads.shapes import (
         active_parameters,
         kv_bytes_per_token,
+        kv_constant_bytes,
         load_shape,
         parameters,
         weight_bytes,
@@ -56,5 +60,7 @@ def _facts(name: str) -> dict[str, Any]:
         "layers": shape.n_layers,
         "weight_bytes": weight_bytes(shape),
         "kv_bytes_per_token": kv_bytes_per_token(shape),
+        "kv_constant_bytes": kv_constant_bytes(shape),
         "max_positions": shape.max_positions,
+        "source": shape.source,
     }
