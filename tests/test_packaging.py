@@ -29,7 +29,7 @@ RUFF_ARGUMENTS = [
     "tools/x.py",
     "-",
 ]
-DATA = {".py", ".yaml", ".json", ".csv"}
+DATA = {".py", ".yaml", ".json", ".csv", ".css", ".js"}
 NEEDS_BUILD = pytest.mark.skipif(
     importlib.util.find_spec("build") is None, reason="the dev extra is not installed"
 )

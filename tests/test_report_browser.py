@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import chromium
 import pytest
+import yaml
 
 from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
 from railweave.run_folder import RunFolder, Stopwatch
 from railweave.runner import run_scenario
+from railweave.tools.drawing import compose
+from railweave.tools.render_svg import to_svg
 from railweave.tools.report.page import report_page
 from railweave.tools.report.run_data import read_run
+from railweave.topologies.load import build_topology, load_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from railweave.fabric.graph import Fabric
 
 pytestmark = pytest.mark.skipif(
     chromium.find() is None, reason="no Chromium: apt-get install chromium"
@@ -230,6 +236,52 @@ def test_a_device_with_the_name_of_a_script_stays_text(
     assert browser.complaints() == []
     opened = [e for e in browser.events if e.get("method") == "Page.javascriptDialogOpening"]
     assert opened == []
+
+
+def _drawn(name: str) -> Fabric:
+    if name != "16":
+        return build_topology(load_topology(name))
+    text = "kind: rail-optimized\nhosts: {count: 2, model: dgx-h100}\nleaf: {switch: spectrum-4}\n"
+    text += "spine: {switch: spectrum-4, count: 2}\nlinks:\n"
+    text += "  host-leaf: {model: roce-lossless, rate: 400Gbps, length: 10m}\n"
+    text += "  leaf-spine: {model: roce-lossless, rate: 400Gbps, length: 30m}\n"
+    return build_topology(load_topology({"schema": 1, "name": "sixteen", **yaml.safe_load(text)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus"), [("16", 16), ("h100-rail-512", 512), ("superpod-b200-1024", 8192)]
+)
+def test_a_drawing_opens_and_all_its_words_are_on_the_sheet(
+    browser: chromium.Page, tmp_path: Path, name: str, gpus: int
+) -> None:
+    fabric = _drawn(name)
+    assert len(fabric.gpus) == gpus
+    names = list(fabric.device_names)
+    first_leaf = names.index("leaf0.r0")
+    names[first_leaf] = EVIL
+    drawing = compose(dataclasses.replace(fabric, name=EVIL, device_names=tuple(names)))
+    path = tmp_path / "drawing.svg"
+    path.write_text(to_svg(drawing), "utf-8")
+    browser.events.clear()
+    browser.resize(1280, 900)
+    browser.open(path, ready="document.querySelector('svg title') !== null")
+    assert browser.run("document.querySelector('svg > title').textContent") == EVIL
+    assert browser.run("document.getElementsByTagName('script').length") == 0
+    outside = browser.run(
+        "(() => { const s = document.documentElement.viewBox.baseVal;"
+        "return [...document.querySelectorAll('text')].filter((t) => {"
+        "const b = t.getBBox(); const m = t.transform.baseVal.numberOfItems;"
+        "return m === 0 && (b.x < 0 || b.y < 0 || b.x + b.width > s.width + 1"
+        " || b.y + b.height > s.height + 1); }).map((t) => t.textContent); })()"
+    )
+    assert outside == []
+    smallest = browser.run(
+        "Math.min(...[...document.querySelectorAll('text')].map((t) =>"
+        "parseFloat(t.getAttribute('font-size')) * 1600 /"
+        "document.documentElement.viewBox.baseVal.width))"
+    )
+    assert smallest >= 6  # pixels on a sheet as wide as a page
+    assert browser.complaints() == []
 
 
 def test_a_fabric_without_hosts_has_a_map_too(browser: chromium.Page, tmp_path: Path) -> None:
