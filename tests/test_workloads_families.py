@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from railweave.fabric.errors import InputError
+from railweave.workloads.memory import memory_fit
+from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.shapes import (
     kv_bytes_per_token,
     kv_constant_bytes,
     load_shape,
     parameters,
+    shipped_models,
     weight_bytes,
 )
+from railweave.workloads.shapes_families import shape_from_fields
+from railweave.workloads.shapes_fields import Fields
 
 MODELS = Path(__file__).parent.parent / "workloads" / "models"
 
@@ -347,3 +354,102 @@ def test_a_huge_file_is_refused_after_its_first_megabytes(tmp_path: Path) -> Non
         load_shape(path)
     after = os.times()
     assert after.user + after.system - before.user - before.system < 1
+
+
+JUNK = ["x", 0, -1, None, [], {}, True, 1.5, 10**30, [1], ["a"], {"a": 1}, 1, 3, "ME*-"]
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> tuple[str, dict[str, Any], str]:
+    """Draw a shipped config with one of its values, at any depth, replaced by junk."""
+    name = draw(st.sampled_from(shipped_models()))
+    config = place = shipped(name)
+    while True:
+        key = draw(st.sampled_from(sorted(place.keys() - {"source", "architectures"})))
+        if not isinstance(place[key], dict) or draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = draw(st.sampled_from(JUNK))
+    return name, config, key
+
+
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(case=spoiled())
+def test_a_spoiled_config_is_a_shape_or_one_clear_line(
+    case: tuple[str, dict[str, Any], str],
+) -> None:
+    _, config, _ = case
+    text = json.dumps(config, indent=1)
+    refused: InputError | None = None
+    try:
+        shape = shape_from_fields(Fields(config, file="c.json", text=text), name="c", source="")
+        assert parameters(shape) > 0
+        assert kv_bytes_per_token(shape) + kv_constant_bytes(shape) > 0
+        assert weight_bytes(shape) > 0
+        memory_fit(shape, ParallelismPlan(), memory_bytes=10**12, tokens=10)
+    except InputError as error:
+        refused = error
+    if refused is not None:
+        assert "\n" not in str(refused)
+        assert refused.field
+        assert len(str(refused)) < 1200
+
+
+def mimo_v2_flash() -> dict[str, Any]:
+    """MiMo-V2-Flash, as its public file has it (quantisation left out)."""
+    return {
+        "model_type": "mimo_v2_flash",
+        "hidden_size": 4096,
+        "intermediate_size": 16384,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 4,
+        "head_dim": 192,
+        "v_head_dim": 128,
+        "swa_num_attention_heads": 64,
+        "swa_num_key_value_heads": 8,
+        "swa_head_dim": 192,
+        "swa_v_head_dim": 128,
+        "sliding_window": 128,
+        "sliding_window_size": 128,
+        "hybrid_layer_pattern": [int(not (i == 0 or (i + 1) % 6 == 0)) for i in range(48)],
+        "moe_layer_freq": [int(i != 0) for i in range(48)],
+        "add_swa_attention_sink_bias": True,
+        "add_full_attention_sink_bias": False,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "n_group": 1,
+        "topk_group": 1,
+        "topk_method": "noaux_tc",
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+        "vocab_size": 152576,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def test_different_widths_of_keys_and_values(tmp_path: Path) -> None:
+    shape = read(tmp_path, mimo_v2_flash())
+    full = 4096 * (64 * 192 + 4 * (192 + 128)) + 64 * 128 * 4096
+    sliding = full + 4096 * 4 * (192 + 128) + 64  # 8 heads, and one sink per query head
+    experts = 256 * 3 * 4096 * 2048 + 256 * 4096 + 256
+    assert parameters(shape) == (
+        2 * 152576 * 4096 + 9 * full + 39 * sliding + 3 * 4096 * 16384 + 47 * experts
+        + 97 * 4096
+    )  # fmt: skip
+    assert parameters(shape) == pytest.approx(309e9, rel=2e-3)  # as its card says
+    # keys of 192 and values of 128 in 4 heads of 9 layers; windows of 128 in 8 heads of 39
+    assert kv_bytes_per_token(shape) == 9 * 4 * 320 * 2
+    assert kv_constant_bytes(shape) == 39 * 128 * 8 * 320 * 2
+    assert kinds(shape)[:6] == ["full"] + ["sliding"] * 4 + ["full"]
+    for fields, field in (
+        ({"hybrid_layer_pattern": "ABSENT"}, "hybrid_layer_pattern"),
+        ({"hybrid_layer_pattern": [0, 2] * 24}, "hybrid_layer_pattern"),
+        ({"moe_layer_freq": [1]}, "moe_layer_freq"),
+        ({"v_head_dim": "ABSENT"}, "v_head_dim"),
+        ({"n_shared_experts": 1}, "n_shared_experts"),
+    ):
+        with pytest.raises(InputError) as caught:
+            read(tmp_path, changed(mimo_v2_flash(), **fields))
+        assert caught.value.field == field

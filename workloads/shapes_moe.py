@@ -193,6 +193,51 @@ def _minimax_m2(fields: Fields, hidden: int, count: int) -> Body:
     return Body([LayerShape(attention, routed)] * count)
 
 
+@family("mimo_v2_flash")
+def _mimo(fields: Fields, hidden: int, count: int) -> Body:
+    """Read MiMo-V2: full layers and sliding ones, each with heads of their own widths."""
+    refuse(fields, attention_bias=False, n_shared_experts=None)
+    fields.ask("attention_chunk_size")  # the window once more, which its code does not read
+    window = fields.integer("sliding_window", "sliding_window_size")
+    attentions = [
+        _mimo_attention(fields, "", "full", None),
+        _mimo_attention(fields, "swa_", "swa", window),
+    ]
+    routed = experts(fields, size=fields.integer("moe_intermediate_size"), correction_bias=True)
+    dense = DenseFeedForward(fields.integer("intermediate_size"))
+    sliding = _marks(fields, "hybrid_layer_pattern", count)
+    sparse = _marks(fields, "moe_layer_freq", count)
+    return Body(
+        [LayerShape(attentions[sliding[i]], routed if sparse[i] else dense) for i in range(count)]
+    )
+
+
+def _mimo_attention(fields: Fields, prefix: str, kind: str, window: int | None) -> GroupedAttention:
+    query = fields.integer(f"{prefix}num_attention_heads")
+    kv = fields.integer(f"{prefix}num_key_value_heads")
+    if query % kv:
+        name = f"{prefix}num_key_value_heads"
+        fields.fail(name, f"{kv} does not divide {query} heads", expected=f"a divisor of {query}")
+    return GroupedAttention(
+        query,
+        kv,
+        fields.integer(f"{prefix}head_dim"),
+        window,
+        v_head_dim=fields.integer(f"{prefix}v_head_dim"),
+        sinks=fields.flag(f"add_{kind}_attention_sink_bias", default=False),
+    )
+
+
+def _marks(fields: Fields, name: str, count: int) -> list[int]:
+    """Read a list of 0 and 1, one per layer."""
+    marks = fields.optional_list(name, int)
+    if marks is None:
+        fields.fail(name, "is missing", expected="0 or 1 per layer")
+    if len(marks) != count or set(marks) - {0, 1}:
+        fields.fail(name, f"has {len(marks)} entries", expected=f"{count}, each 0 or 1")
+    return marks
+
+
 @family("llama4_text")
 def _llama4(fields: Fields, hidden: int, count: int) -> Body:
     query, kv, width = heads(fields, hidden, explicit_dim=True)
