@@ -39,6 +39,8 @@ __all__ = ["host_tree_all_reduce"]
 
 _MOST_CHUNKS: Final = 32
 _MOST_NODES: Final = 2**18
+_MOST_OF_LONG: Final = 3 * 2**18  # nodes where the buffer is long: filling the pipe costs more
+_LONG_BYTES: Final = 2**28
 
 
 def _options(
@@ -55,7 +57,8 @@ def _options(
     if "chunk_bytes" in given:
         found["chunks"] = max(-(-stream // given["chunk_bytes"]), 1)
     elif "chunks" not in given and shape.ranks > 1:
-        most = max(_MOST_NODES // (4 * (shape.ranks - 1) * channels), 2)
+        nodes = _MOST_NODES if size_bytes < _LONG_BYTES else _MOST_OF_LONG
+        most = max(nodes // (4 * (shape.ranks - 1) * channels), 2)
         found["chunks"] = max(min(isqrt(stream // 1024), _MOST_CHUNKS, most), 1)
     return found
 

@@ -17,6 +17,7 @@ import pytest
 
 from railweave.collectives.predict import Prediction, predict
 from railweave.fabric.profiles import find_network, find_profile
+from railweave.fabric.transfers import find_transfer
 from railweave.tools.bench import Bench
 
 DATA = Path(__file__).parent / "data" / "nccl_published.csv"
@@ -334,6 +335,24 @@ def test_collisions_cost_and_queue_pairs_help(tmp_path: Path) -> None:
     assert few == sorted(few)
     assert few[0] < 0.7  # collisions cost 30 % and more
     assert spray / 1e9 >= 0.93 * 372
+
+
+# ---------------------------------------------------------------- 12: transfers, not collectives
+@pytest.mark.parametrize(
+    ("size", "share"), [(20e6, 0.18), (146e6, 0.48), (578e6, 0.60), (4.5e9, 0.71)]
+)
+def test_kv_caches_over_eight_nics(size: float, share: float) -> None:
+    found = find_transfer("mooncake").utilisation(int(size), rate_bps=8 * 200 * 10**9)
+    assert found == pytest.approx(share, rel=0.20)
+
+
+def test_large_blocks_and_expert_tokens() -> None:
+    write = find_transfer("rdma-write").utilisation(32 * 128 * 2**20, rate_bps=3200 * 10**9)
+    assert write == pytest.approx(0.97, rel=0.05)
+    for hosts, published_GBps in ((2, 43), (4, 58), (8, 51)):
+        sent = 4096 * 7168 * min(hosts, 4)  # 4,096 tokens in FP8, to at most 4 hosts each
+        share = find_transfer("deepep").utilisation(sent, rate_bps=400 * 10**9)
+        assert 50 * share == pytest.approx(published_GBps, rel=0.20)
 
 
 # ---------------------------------------------------------------- all of it, by bands
