@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from railweave.fabric.errors import PhysicsError, RailweaveError
+from railweave.tools.commands.bom import bom
 from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
@@ -74,6 +75,7 @@ def _root(
 
 app.command()(run)
 app.add_typer(topo, name="topo")
+app.command()(bom)
 app.command()(emulate)
 app.command()(report)
 app.command()(plot)

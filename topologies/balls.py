@@ -94,7 +94,7 @@ def expected_fullest(balls: int, bins: int) -> float:
 
 
 def qps_for(flows: int, links: int, share: float) -> int | None:
-    """Return the fewest queue pairs per flow with which the fullest link is ``1/share`` of the mean.
+    """Return the fewest queue pairs per flow that hold the fullest link at ``1/share`` of the mean.
 
     With q queue pairs each flow is q balls of a q-th of the size. None: more than 512.
 

@@ -2,10 +2,11 @@
 """``railweave topo``: the topology alone."""
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
+from railweave.tools.commands.topo_check import check_topology
 from railweave.tools.commands.topo_diff import diff_topologies
 from railweave.tools.commands.topo_list import list_topologies
 from railweave.tools.opening import open_topology
@@ -26,11 +27,9 @@ Topology = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
 
-_COLOUR: Final = {"error": "red", "warning": "yellow", "info": "green"}
-
-
 topo.command("list")(list_topologies)
 topo.command("diff")(diff_topologies)
+topo.command("check")(check_topology)
 
 
 @topo.command()
@@ -70,34 +69,6 @@ def _shown(key: str, value: object) -> str:
     if key == "oversubscription":
         return f"{value:g}:1" if isinstance(value, int | float) else str(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-@topo.command()
-def check(source: Topology, json: Json = False) -> None:
-    """Check it against its switches and its own words; 1 on an error."""
-    from railweave.topologies.checks import check as check_fabric
-
-    _, fabric = open_topology(source)
-    findings = check_fabric(fabric)
-    failed = sum(finding.level == "error" for finding in findings)
-    if json:
-        emit_json(
-            {
-                "topology": fabric.name,
-                "ok": failed == 0,
-                "findings": [
-                    {"level": found.level, "rule": found.rule, "message": found.message}
-                    for found in findings
-                ],
-            }
-        )
-    else:
-        for found in findings:
-            level = paint(f"{found.level:<7}", _COLOUR.get(found.level, "bold"))
-            emit(f"{level}  {found.rule}: {found.message}")
-        emit(f"{fabric.name}: {f'{failed} errors' if failed != 1 else '1 error'}")
-    if failed:
-        raise typer.Exit(1)
 
 
 @topo.command()

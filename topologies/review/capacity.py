@@ -208,13 +208,14 @@ def _per_rail(case: Case, ratios: Mapping[int, Fraction]) -> Iterator[Found | Fa
         text=f"rails: {ratio_text(high)}" + ("" if low == high else f" down to {ratio_text(low)}"),
         values={"rails": {str(rail): float(ratio) for rail, ratio in sorted(worst.items())}},
     )
-    if low != high:
+    usual = sorted(worst.values())[len(worst) // 2]
+    if high != usual:  # a rail with less load than the others harms nobody
         bad = [rail for rail, ratio in sorted(worst.items()) if ratio == high]
         leaves = [leaf for leaf, ratio in ratios.items() if rails.get(leaf) in bad]
         yield Found(
             level="warning",
-            message=f"rail {', '.join(map(str, bad))}: {ratio_text(high)}, while another has "
-            f"{ratio_text(low)}",
+            message=f"rail {', '.join(map(str, bad))}: {ratio_text(high)}, while most have "
+            f"{ratio_text(usual)}",
             where=tuple(case.name(leaf) for leaf in leaves[:3]),
             devices=frozenset(leaf for leaf in leaves if ratios[leaf] == high),
             at=leaves[0],
