@@ -21,6 +21,7 @@ from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
 from railweave.tools.commands.normal import normal
 from railweave.tools.commands.perf import perf
+from railweave.tools.commands.plan import plan
 from railweave.tools.commands.plot import plot
 from railweave.tools.commands.report import report
 from railweave.tools.commands.run import run
@@ -85,6 +86,7 @@ app.command()(normal)
 app.command()(calibrate)
 app.command()(traffic)
 app.command()(size)
+app.command()(plan)
 app.command()(models)
 app.command()(schema)
 app.command()(warmup)

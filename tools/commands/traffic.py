@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``railweave traffic``: the bytes that a model puts on the wire, from its shape alone."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -9,11 +9,27 @@ from railweave.fabric.errors import InputError
 from railweave.tools.output import aligned, emit, emit_json
 
 if TYPE_CHECKING:
-    from railweave.workloads.inference import TrafficOp
+    from railweave.workloads.ops import TrafficOp
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.shapes_model import ModelShape
 
 __all__ = ["traffic"]
+
+# Which options go together.
+_BOTH: Final = ("--sequence-parallel", "--context")
+_PLAN: Final = (
+    "--tp", "--pp", "--cp", "--dp", "--ep", "--phase", "--dtype", *_BOTH, "--gpus-per-host",
+    "--topology", "--by-link", "--routing",
+)  # fmt: skip
+_INFERENCE: Final = (
+    "--rows", "--pad-to", "--ep-backend", "--ep-mode", "--dispatch-dtype", "--skew",
+    "--node-limit",
+)  # fmt: skip
+_TRAINING: Final = (
+    "--sequence", "--micro-batches", "--micro-batch-size", "--schedule", "--chunks", "--zero",
+    "--grad-dtype", "--recompute",
+)  # fmt: skip
+_TRANSFER: Final = ("--prefill-tp", "--decode-tp", "--prefill-pp", "--block", "--kv-dtype")
 
 
 def traffic(
@@ -24,22 +40,90 @@ def traffic(
         int | None, typer.Option(min=1, help="Tensor-parallel ranks. [default: 1]")
     ] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages. [default: 1]")] = None,
+    cp: Annotated[
+        int | None, typer.Option(min=1, help="Context-parallel ranks. [default: 1]")
+    ] = None,
+    dp: Annotated[int | None, typer.Option(min=1, help="Replicas. [default: 1]")] = None,
+    ep: Annotated[
+        int | None, typer.Option(min=1, help="Ranks that experts are divided over. [default: 1]")
+    ] = None,
     phase: Annotated[
-        str | None, typer.Option(help="prefill, or decode: a token per request. [default: decode]")
+        str | None,
+        typer.Option(help="prefill, train, or decode: a token per request. [default: decode]"),
     ] = None,
     tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens in the step; with --kv, tokens that move.")
+        int,
+        typer.Option(min=0, help="Tokens in the step of a replica; with --kv, tokens that move."),
     ] = 1,
     rows: Annotated[
-        int | None,
-        typer.Option(min=0, help="Requests that need logits. [default: 1, decode: all]"),
+        int | None, typer.Option(min=0, help="Requests that need logits. [default: 1, decode: all]")
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Format of activations. [default: the model's]")
     ] = None,
+    sequence_parallel: Annotated[
+        bool | None, typer.Option(help="Scatter and gather instead of sums. [default: in training]")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="With --cp: ring, all_gather, ulysses.")
+    ] = None,
+    pad_to: Annotated[
+        int | None, typer.Option(min=1, help="Round tokens up to a multiple. [default: 1]")
+    ] = None,
+    ep_backend: Annotated[
+        str | None, typer.Option(help="replicated, allgather_reducescatter, mixed, all_to_all.")
+    ] = None,
+    ep_mode: Annotated[
+        str | None, typer.Option(help="Of all_to_all: low_latency or normal. [default: by phase]")
+    ] = None,
+    dispatch_dtype: Annotated[
+        str | None, typer.Option(help="On the way to experts: fp8 or bf16. [default: fp8]")
+    ] = None,
+    skew: Annotated[
+        float | None, typer.Option(min=0, help="Of the experts' popularity. [default: 0, even]")
+    ] = None,
+    node_limit: Annotated[
+        int | None, typer.Option(min=1, help="Most hosts that a token's experts lie on.")
+    ] = None,
+    sequence: Annotated[
+        int | None, typer.Option(min=1, help="Training: tokens of a sequence. [default: 4096]")
+    ] = None,
+    micro_batches: Annotated[
+        int | None, typer.Option(min=1, help="Training: micro-batches of a step. [default: 1]")
+    ] = None,
+    micro_batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Training: sequences of one. [default: 1]")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="Training: 1f1b, interleaved, zero-bubble, gpipe. [default: 1f1b]"),
+    ] = None,
+    chunks: Annotated[
+        int | None, typer.Option(min=1, help="Training: chunks of layers on a stage. [default: 1]")
+    ] = None,
+    zero: Annotated[
+        int | None, typer.Option(min=0, max=3, help="Training: stage of ZeRO. [default: 1]")
+    ] = None,
+    grad_dtype: Annotated[
+        str | None, typer.Option(help="Training: format of gradients. [default: fp32]")
+    ] = None,
+    recompute: Annotated[
+        str | None, typer.Option(help="Training: none or full. [default: none]")
+    ] = None,
     gpus_per_host: Annotated[
         int | None, typer.Option(min=1, help="GPUs that share NVLink. [default: 8]")
     ] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="Place ranks on this fabric, hosts in order.")
+    ] = None,
+    links: Annotated[
+        bool, typer.Option("--by-link", help="Also what each link of --topology carries.")
+    ] = False,
+    routing: Annotated[
+        str | None,
+        typer.Option(help="With --by-link: ecmp, ecmp-polarised, rail, spray. [default: ecmp]"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of draws and hashes.")] = 1,
     kv: Annotated[bool, typer.Option("--kv", help="The cache from prefill to decode.")] = False,
     prefill_tp: Annotated[
         int | None, typer.Option(min=1, help="With --kv: prefill ranks. [default: 1]")
@@ -60,30 +144,20 @@ def traffic(
 ) -> None:
     """Say which bytes one step of a model sends, or its cache on the way to decode.
 
-    Sizes are full logical buffers; wire bytes are what one rank sends in a ring.
+    Sizes are full logical buffers; wire bytes are what one rank sends. They are counted from the
+    collectives' schedules on the hosts at hand: an emulated step moves the same bytes.
     """
-    step = {
-        "--tp": tp,
-        "--pp": pp,
-        "--phase": phase,
-        "--rows": rows,
-        "--dtype": dtype,
-        "--gpus-per-host": gpus_per_host,
-    }
-    transfer = {
-        "--prefill-tp": prefill_tp,
-        "--decode-tp": decode_tp,
-        "--prefill-pp": prefill_pp,
-        "--block": block,
-        "--kv-dtype": kv_dtype,
-    }
-    for name, value in (step if kv else transfer).items():
-        if value is not None:
-            raise InputError(
-                "does not go with --kv" if kv else "needs --kv",
-                field=name,
-                expected="one of " + ", ".join(transfer if kv else step),
-            )
+    given = {f"--{name.replace('_', '-')}": value for name, value in locals().items()}
+    given["--by-link"] = given.pop("--links")
+    step = phase or "decode"
+    if step not in ("prefill", "decode", "train"):
+        raise InputError(
+            f"'{step}' is no phase", field="phase", expected="prefill, decode or train"
+        )
+    of_kind = "kv" if kv else "train" if step == "train" else "inference"
+    _refuse_others(given, of_kind)
+    if links and topology is None:
+        raise InputError("it needs a fabric", field="--by-link", expected="--topology beside it")
     from railweave.workloads.shapes import load_shape
 
     shape = load_shape(model)
@@ -97,70 +171,119 @@ def traffic(
             block=block or 1,
             kv_dtype=kv_dtype,
         )
-    else:
-        from railweave.workloads.parallelism import ParallelismPlan
-
-        result = _step(
-            shape,
-            ParallelismPlan(tp=tp or 1, pp=pp or 1),
-            phase=phase or "decode",
-            tokens=tokens,
-            rows=rows,
-            dtype=dtype,
-            gpus_per_host=gpus_per_host or 8,
-        )
+        emit_json(result) if as_json else _show_transfer(result)
+        return
+    result = _step(shape, given, phase=step, tokens=tokens, seed=seed)
     if as_json:
         emit_json(result)
-    elif kv:
-        _show_transfer(result)
     else:
-        _show_step(result)
+        _show(result)
+
+
+def _refuse_others(given: dict[str, Any], kind: str) -> None:
+    """Refuse options of another kind of traffic than the one that is asked for."""
+    own = {
+        "kv": _TRANSFER,
+        "train": (*_PLAN, *_TRAINING),
+        "inference": (*_PLAN, *_INFERENCE),
+    }[kind]
+    for name in dict.fromkeys((*_PLAN, *_TRAINING, *_INFERENCE, *_TRANSFER)):
+        value = given[name]
+        if value is None or value is False or name in own or (name, value) == ("--phase", kind):
+            continue
+        said = {"kv": "does not go with --kv", "train": "does not go with --phase train"}
+        needs = "needs --kv" if name in _TRANSFER else "needs --phase train"
+        raise InputError(
+            said.get(kind, needs) if name not in _TRANSFER else "needs --kv",
+            field=name,
+            expected="one of " + ", ".join(own),
+        )
 
 
 def _step(
+    shape: "ModelShape", given: dict[str, Any], *, phase: str, tokens: int, seed: int
+) -> dict[str, Any]:
+    from railweave.tools.traffic_tables import by_link, placed, step_result
+    from railweave.workloads.op_schedules import packed
+    from railweave.workloads.parallelism import ParallelismPlan
+
+    degrees = {name: given[f"--{name}"] or 1 for name in ("tp", "pp", "cp", "dp", "ep")}
+    order: Any = "pp-dp-cp-tp" if phase == "train" else "dp-pp-cp-tp"
+    plan = ParallelismPlan(**degrees, order=order)
+    per_host = given["--gpus-per-host"] or 8
+    where, fabric, devices = f"hosts of {per_host} GPUs", None, []
+    hosts = packed(plan.n_ranks, per_host)
+    if given["--topology"] is not None:
+        from railweave.topologies.load import build_topology, load_topology
+
+        fabric = build_topology(load_topology(given["--topology"]))
+        devices = placed(fabric, plan)
+        hosts = [int(fabric.host[device]) for device in devices]
+        per_host, where = max(map(hosts.count, set(hosts))), f"on {fabric.name}"
+    ops = _ops(shape, plan, given, phase=phase, tokens=tokens, seed=seed, gpus_per_host=per_host)
+    result = {
+        "model": shape.name,
+        **degrees,
+        "phase": phase,
+        "tokens": tokens,
+        "gpus_per_host": per_host,
+        "where": where,
+        **step_result(ops, plan, hosts),
+    }
+    if phase == "train":
+        names = ("--sequence", "--micro-batches", "--micro-batch-size")
+        result["tokens"] = plan.dp
+        for name, default in zip(names, (4096, 1, 1), strict=True):
+            result["tokens"] *= given[name] or default
+    if given["--by-link"] and fabric is not None:
+        result["links"] = by_link(
+            ops, plan, fabric, devices, policy=given["--routing"] or "ecmp", seed=seed
+        )
+    return result
+
+
+def _ops(
     shape: "ModelShape",
     plan: "ParallelismPlan",
+    given: dict[str, Any],
     *,
     phase: str,
     tokens: int,
-    rows: int | None,
-    dtype: str | None,
+    seed: int,
     gpus_per_host: int,
-) -> dict[str, Any]:
-    from railweave.workloads.inference import link_bytes, stage_wire_bytes, step_ops
+) -> "list[TrafficOp]":
+    def known(names: dict[str, str]) -> dict[str, Any]:
+        return {key: given[name] for key, name in names.items() if given[name] is not None}
 
-    ops = step_ops(shape, plan, phase=phase, tokens=tokens, rows=rows, dtype=dtype)
-    sent = [stage_wire_bytes(ops, stage) for stage in range(plan.pp)]
-    busiest = max(range(plan.pp), key=lambda stage: sent[stage])
-    links = link_bytes(ops, plan, stage=busiest, gpus_per_host=gpus_per_host)
-    return {
-        "model": shape.name,
-        "tp": plan.tp,
-        "pp": plan.pp,
-        "phase": phase,
-        "tokens": tokens,
-        "gpus_per_host": gpus_per_host,
-        "ops": [_row(op) for op in ops],
-        "totals": {
-            "per_rank_wire_bytes": sent[busiest],
-            "by_link_class": {"nvlink": links.nvlink, "network": links.network},
-            "stage": busiest,
-            "per_stage_wire_bytes": sent,
-        },
-    }
+    if phase == "train":
+        from railweave.workloads.training import TrainingStyle, training_ops
 
+        style = known({name[2:].replace("-", "_"): name for name in (*_TRAINING, *_BOTH)})
+        if style.get("recompute", "none") not in ("none", "full"):
+            raise InputError(
+                f"'{style['recompute']}' is not recomputed", field="--recompute",
+                expected="none or full",
+            )  # fmt: skip
+        return training_ops(shape, plan, TrainingStyle(**{"sequence": 4096, **style}))
+    from railweave.workloads.experts import ExpertStyle
+    from railweave.workloads.inference import StepStyle, step_ops
 
-def _row(op: "TrafficOp") -> dict[str, Any]:
-    return {
-        "op": op.op,
-        "axis": op.axis,
-        "count": op.count,
-        "bytes": op.size_bytes,
-        "wire_bytes_per_rank": op.wire_bytes_per_rank,
-        "stage": op.stage,
-        "to_stage": op.to_stage,
-        "what": op.what,
-    }
+    experts = {"mode": "low_latency" if phase == "decode" else "normal"} | known(
+        {"backend": "--ep-backend", "mode": "--ep-mode", "dispatch_dtype": "--dispatch-dtype",
+         "skew": "--skew", "node_limit": "--node-limit"}
+    )  # fmt: skip
+    if experts["mode"] not in ("low_latency", "normal"):
+        raise InputError(f"'{experts['mode']}' is no mode", field="--ep-mode",
+                         expected="low_latency or normal")  # fmt: skip
+    style = StepStyle(
+        experts=ExpertStyle(seed=seed, gpus_per_host=gpus_per_host, **experts),
+        **known({"sequence_parallel": "--sequence-parallel", "context": "--context",
+                 "pad_to": "--pad-to"}),
+    )  # fmt: skip
+    return step_ops(
+        shape, plan, phase=phase, tokens=tokens, rows=given["--rows"], dtype=given["--dtype"],
+        style=style,
+    )  # fmt: skip
 
 
 def _transfer(
@@ -199,37 +322,22 @@ def _transfer(
     }
 
 
-def _show_step(result: dict[str, Any]) -> None:
-    totals = result["totals"]
-    unit = "request" if result["phase"] == "decode" else "token"
-    unit += "s" * (result["tokens"] > 1)
-    emit(
-        f"{result['model']}  tp {result['tp']}  pp {result['pp']}  "
-        f"one {result['phase']} step of {result['tokens']:,} {unit}\n"
-    )
-    if not result["ops"]:
-        emit("One rank: nothing goes on the wire.")
-        return
-    rows = [
-        (
-            op["op"],
-            op["axis"],
-            op["stage"] if op["to_stage"] is None else f"{op['stage']} > {op['to_stage']}",
-            f"{op['count']:,}",
-            f"{op['bytes']:,}",
-            f"{op['wire_bytes_per_rank']:,}",
-            op["what"],
-        )
-        for op in result["ops"]
-    ]
-    header = ("op", "axis", "stage", "count", "buffer B", "wire B/rank", "what")
-    emit(aligned(rows, header=header, right=(3, 4, 5)))
-    links = totals["by_link_class"]
-    emit(
-        f"\nA rank of stage {totals['stage']}, the busiest, sends "
-        f"{totals['per_rank_wire_bytes']:,} B: {links['nvlink']:,} B on NVLink, "
-        f"{links['network']:,} B on the network (hosts of {result['gpus_per_host']} GPUs)."
-    )
+def _show(result: dict[str, Any]) -> None:
+    from railweave.tools.traffic_tables import show_links, show_step
+
+    degrees = [f"{name} {result[name]}" for name in ("tp", "pp")]
+    degrees += [f"{name} {result[name]}" for name in ("cp", "dp", "ep") if result[name] > 1]
+    if result["phase"] == "train":
+        what = f"one training step of {result['tokens']:,} tokens"
+    else:
+        unit = "request" if result["phase"] == "decode" else "token"
+        unit += "s" * (result["tokens"] != 1)
+        each = " a replica" if result["dp"] > 1 else ""
+        what = f"one {result['phase']} step of {result['tokens']:,} {unit}{each}"
+    emit(f"{result['model']}  {'  '.join(degrees)}  {what}\n")
+    show_step(result)
+    if "links" in result:
+        show_links(result["links"])
 
 
 def _show_transfer(result: dict[str, Any]) -> None:

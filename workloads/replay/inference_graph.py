@@ -162,6 +162,17 @@ class InferenceStep:
             dtype=self.dtype, overhead_ps=BLOCK_OVERHEAD_PS,
         )  # fmt: skip
 
+    def compute_ps(self, stage: int) -> int:
+        """Return the arithmetic of a stage in a whole step, on the replica that has most."""
+        everyone = Lane(self.plan, tuple(range(self.plan.dp)), (), ())
+        layers = self.plan.stage_layers(self.shape.n_layers)[stage]
+        total = 0
+        for requests in self.micro_batches:
+            times, head_ps = self._times(everyone, requests, self.parts(requests).tokens)
+            total += sum(sum(times[self.shape.layers[i]]) for i in layers)
+            total += head_ps if stage == self.plan.pp - 1 else 0
+        return total
+
     # ------------------------------------------------------------------ parts
     def _layer(self, parts: StepOps, stage: int, layer: LayerShape, times: tuple[int, int]
                ) -> list[Item]:  # fmt: skip

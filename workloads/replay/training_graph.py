@@ -116,6 +116,21 @@ class TrainingStep:
             times.append((by_kind[kind].attention_ps, feed_forward_ps))
         return times, head_ps
 
+    def pass_times(self) -> list[list[dict[str, int]]]:
+        """Return the arithmetic of each kind of pass, by stage and chunk, in ps."""
+        times, head_ps = self._forward_ps
+        again = self.style.recompute == "full"
+        found: list[list[dict[str, int]]] = []
+        for stage, chunks in enumerate(self._parts):
+            found.append([])
+            for chunk, layers in enumerate(chunks):
+                body = sum(sum(times[self._order[i]]) for i in layers)
+                last = stage == self.plan.pp - 1 and chunk == self.style.chunks - 1
+                whole = body + (head_ps if last else 0)
+                back = self._backward_times() * whole + (body if again else 0)
+                found[-1].append({"forward": whole, "backward": back, "weights": whole})
+        return found
+
     # ------------------------------------------------------------------ items
     @cached_property
     def _whole(self) -> int:
