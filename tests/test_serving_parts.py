@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from railweave.collectives import plan
 from railweave.fabric.chain import chain, parallel, work
+from railweave.fabric.devices import gpu_model
 from railweave.fabric.engine import FabricEnvironment
 from railweave.fabric.engines import make_engine
 from railweave.fabric.errors import InputError, RailweaveError
@@ -22,13 +23,15 @@ from railweave.fabric.network import NetworkSettings
 from railweave.fabric.routing import Routing
 from railweave.runner import prepare, run_scenario
 from railweave.scenario import load_scenario
+from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.serving.pools import place_pools
 from railweave.workloads.serving.replica import Replica, ReplicaPlan
 from railweave.workloads.serving.request import Request
 from railweave.workloads.serving.routers import ROUTERS
-from railweave.workloads.serving.steps import repeats
+from railweave.workloads.serving.steps import Stage, repeats
 from railweave.workloads.serving.transfer import KvMover
 from railweave.workloads.shapes import load_shape
+from railweave.workloads.step_load import StepLoad
 from railweave.workloads.workload import find_kind
 
 if TYPE_CHECKING:
@@ -355,3 +358,35 @@ def test_pools_that_the_fabric_does_not_join_are_refused() -> None:
     }
     with pytest.raises(InputError, match=r"h0/gpu0.*h1/gpu0"):
         run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("model", "tp", "reductions"),
+    [
+        ("llama-3.1-8b", 4, 65),
+        ("falcon-40b", 8, 61),  # one per layer: attention and feed-forward side by side
+        ("nemotron-3-nano-30b-a3b", 2, 53),  # one block per layer
+        ("falcon-h1-0.5b", 2, 109),  # attention, mixer, feed-forward
+    ],
+)
+def test_alternating_or_not_moves_the_same_bytes(model: str, tp: int, reductions: int) -> None:
+    shape, load = load_shape(model), StepLoad.decode([100] * 4)
+    moved = []
+    for alternate in (True, False):
+        stage = Stage(
+            shape,
+            ParallelismPlan(tp=tp),
+            0,
+            gpu=gpu_model("h100"),
+            devices=range(tp),
+            hosts=[0] * tp,
+            phase="decode",
+            alternate=alternate,
+        )
+        works = stage.works(load)
+        moved.append(sum(w.repeat * w.schedule.total_bytes for w in works if w.schedule))
+        times = sum(w.wait_ps for w in works)
+    size = 4 * shape.hidden_size * 2
+    logits = 4 * shape.vocab_size * 2
+    assert moved[0] == moved[1] == (tp - 1) * (2 * reductions * size + logits)
+    assert times > 0

@@ -316,8 +316,11 @@ def test_export_prints_node_link_json(call):
 def test_models_are_listed(call):
     code, out, err = call("models")
     assert (code, err) == (0, "")
-    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines()}
+    table, _, legend = out.partition("\n\n")
+    assert "windows and recurrent states" in legend
+    lines = {line.split()[0]: line.split()[1:] for line in table.splitlines()}
     assert lines["llama-3.1-70b"] == [
+        "llama",
         "70.55",
         "B",
         "70.55",

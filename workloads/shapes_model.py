@@ -139,8 +139,15 @@ class LayerShape:
     @property
     def reductions(self) -> int:
         """Outputs that tensor parallelism sums: one per block, one in all if they are parallel."""
-        blocks = (self.attention, self.mixer, self.feed_forward)
-        return 1 if self.parallel else sum(block is not None for block in blocks)
+        return sum(self.reductions_after)
+
+    @property
+    def reductions_after(self) -> tuple[int, int]:
+        """Those after attention and mixer, and those after the feed-forward."""
+        if self.parallel:
+            return 0, 1
+        mixing = (self.attention is not None) + (self.mixer is not None)
+        return mixing, int(self.feed_forward is not None)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 """What a replica does in one step: compute blocks and collectives, as schedules per stage.
 
 Per stage: gather what the stage before sent; the all_reduce of the embedding (first stage); per
-layer attention, all_reduce, feed-forward, all_reduce; output head and all_gather of the logits
+layer attention, all_reduce, feed-forward, all_reduce (one in all where both work side by side, and
+none for a block that a layer does not have); output head and all_gather of the logits
 (last stage); sends to the next stage. Sizes are those of `railweave.workloads.inference`.
 
 A stage whose links nobody else uses, as NVLink within a host, does all of its all_reduces in a row
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from railweave.workloads.compute import BlockCost, StepLoad
     from railweave.workloads.inference import TrafficOp
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.shapes_model import LayerShape, ModelShape
 
 __all__ = ["Stage", "Work", "bound_ps", "perform", "repeats"]
 
@@ -172,22 +173,30 @@ class Stage:
             works.append(Work(wait_ps=compute_ps))
             works += [Work(self._own, schedule) for schedule in ops.logits]
             return works + ops.sends
-        layers = 2 * len(self._timer.order)
+        kinds = self._timer.kinds
+        layers = sum(kinds[kind].reductions for kind in self._timer.order)
         if ops.reduces > layers:  # that of the embedding
             works.append(Work(self._own, ops.reduce, ops.reduces - layers))
         for pattern, times in self._runs:
-            parts = self._layers([blocks[kind] for kind in pattern], ops.reduce)
+            parts = [
+                part
+                for kind in pattern
+                for part in self._layer(kinds[kind], blocks[kind], ops.reduce)
+            ]
             works.append(Work(self._own, chain(parts, op="layer"), times))
         if head_ps:
             parts = [work(self._plan.tp, head_ps), *ops.logits]
             works.append(Work(self._own, chain(parts, op="head")))
         return works + ops.sends
 
-    def _layers(self, blocks: Sequence[BlockCost], reduce: Schedule) -> list[Schedule]:
-        tp, parts = self._plan.tp, []
-        for block in blocks:
-            parts += [work(tp, block.attention_ps), reduce, work(tp, block.feed_forward_ps), reduce]
-        return parts
+    def _layer(self, layer: LayerShape, cost: BlockCost, reduce: Schedule) -> list[Schedule]:
+        """Return a layer's blocks, each before the sums of its outputs."""
+        after_mixing, after_feeding = layer.reductions_after
+        parts = [work(self._plan.tp, cost.attention_ps)] if cost.attention_ps else []
+        parts += [reduce] * after_mixing
+        if cost.feed_forward_ps:
+            parts.append(work(self._plan.tp, cost.feed_forward_ps))
+        return parts + [reduce] * after_feeding
 
     def _sized(self, tokens: int, rows: int) -> _Ops:
         """Return the operations of a step of this size; they recur, so they are kept."""
