@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -18,8 +19,10 @@ from railweave.runner import run_scenario
 from railweave.tools.charts.axes import Scale, size_text, time_text
 from railweave.tools.charts.blocks import Bar, gantt_chart, heat_chart
 from railweave.tools.charts.lines import busbw_chart, cdf_chart
+from railweave.tools.charts.of_run import gantt_of
 from railweave.tools.cli import run_command_line
 from railweave.tools.palette import ramp
+from railweave.tools.report.run_data import Span, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,6 +173,28 @@ SCENARIO: dict[str, Any] = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("charts") / "run"
     return RunFolder(folder, name="all").write(run_scenario(SCENARIO, timeline=16), Stopwatch())
+
+
+def test_a_step_has_a_lane_for_each_stage_and_what_it_sends(run: Path) -> None:
+    names = (
+        "forward 0 stage 10",
+        "forward 0 stage 9",
+        "backward 0 to stage 9",
+        "gradients stage 9",
+    )
+    spans = tuple(
+        Span(name=name, start_ps=i * 10, end_ps=i * 10 + 10) for i, name in enumerate(names)
+    )
+    late = Span(name="forward 1 stage 9", start_ps=40, end_ps=50)
+    steps = [{"step": 0, "start_ps": 0, "step_ps": 40}, {"step": 1, "start_ps": 40, "step_ps": 40}]
+    read = read_run(run)
+    chart = gantt_of(
+        dataclasses.replace(read, spans=(*spans, late), result={**read.result, "steps": steps})
+    )
+    lanes = [text for text in texts(chart) if text.startswith("stage")]
+    assert lanes == ["stage 9", "stage 9 gradients", "stage 9 receives", "stage 10"]
+    assert [tip for _, tip in tips(chart, "rect")] == [f"{name}: 10 ps" for name in names]
+    assert "First step" in texts(chart)
 
 
 @pytest.mark.parametrize("kind", ["busbw", "cdf", "heatmap", "gantt"])

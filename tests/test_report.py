@@ -161,6 +161,50 @@ def test_the_timeline_is_packed_a_byte_a_value(run: Run) -> None:
     assert ((load > 0) == (exact > 0)).all()
 
 
+def test_what_was_down_when_is_told(tmp_path: Path) -> None:
+    cable = "h5/nic0:0-leaf0.r0:5"
+    scenario = {
+        **SCENARIO,
+        "faults": [
+            {"at": "10us", "link": cable, "do": "down", "for": "5us"},
+            {"at": "20us", "link": cable, "do": "down"},
+            {"at": "30us", "link": cable, "do": "up"},
+            {"at": "40us", "node": "spine1", "do": "down"},
+        ],
+    }
+    folder = RunFolder(tmp_path / "run", name="x").write(run_scenario(scenario), Stopwatch())
+    run = read_run(folder)
+    outages = payload_of(run, run.flows)["outages"]
+    link = run.fabric.device_index["h5/nic0"]
+    own = [o[1:] for o in outages if run.fabric.link_src[o[0]] == link]
+    us = 10**6
+    assert own == [[10 * us, 15 * us], [20 * us, 30 * us]]
+    spine = [o for o in outages if o[1] == 40 * us]
+    assert len(spine) == 2 * 8 * 4
+    assert {o[2] for o in spine} == {run.span_ps}
+
+
+def test_the_steps_of_a_job_are_read_and_shown(folder: Path, tmp_path: Path) -> None:
+    job = tmp_path / "run"
+    shutil.copytree(folder, job)
+    result = json.loads((job / "result.json").read_text())
+    row = {"workload": "training", "step": 0, "start_ps": 0, "step_ps": 3_000_000, "tokens": 8}
+    result["steps"] = [{**row, "bound_ps": 2_000_000, "exposed_ps": None, "limit": "compute"}]
+    (job / "result.json").write_text(json.dumps(result))
+    common = {"cat": "collective", "id": "c0", "name": "forward 0 stage 0"}
+    events = [{"ph": "b", "ts": 0.5, **common}, {"ph": "e", "ts": 2.25, **common}]
+    (job / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    run = read_run(job)
+    assert [(s.name, s.start_ps, s.end_ps) for s in run.spans] == [
+        ("forward 0 stage 0", 500_000, 2_250_000)
+    ]
+    said = elements(report_page(run)).texts
+    assert {"Steps", "training 0", "3 us", "limited by"} <= set(said)
+    (job / "trace.json").write_text('{"traceEvents": [{"cat": "collective"}]}')
+    with pytest.raises(InputError, match="is not the timeline"):
+        read_run(job)
+
+
 def test_a_report_keeps_the_longest_flows(run: Run) -> None:
     base = run.flows[0]
     flows = tuple(

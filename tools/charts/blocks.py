@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -116,6 +117,7 @@ def gantt_chart(
     title: str,
     colours: Mapping[str, str],
     lanes: int = _ROWS,
+    by_name: bool = False,
 ) -> Canvas | None:
     """Draw what ran when: a lane for each thing, a bar for each stretch.
 
@@ -127,13 +129,15 @@ def gantt_chart(
         Colour of each kind of bar.
     lanes
         At most this many; the chart says how many were left out.
+    by_name
+        Lanes stand in the order of their names instead, numbers by value.
     """
     if not bars:
         return None
     first: dict[str, int] = {}
     for bar in bars:
         first[bar.lane] = min(first.get(bar.lane, bar.start_ps), bar.start_ps)
-    order = sorted(first, key=lambda lane: first[lane])[:lanes]
+    order = sorted(first, key=_natural if by_name else lambda lane: first[lane])[:lanes]
     place = {lane: i for i, lane in enumerate(order)}
     shown = [bar for bar in bars if bar.lane in place]
     left = _label_room(order)
@@ -159,6 +163,13 @@ def gantt_chart(
         left_out = f"{len(first) - len(order):,} more are not drawn"
         canvas.text(_WIDTH - _RIGHT, 22, left_out, anchor="end", colour=MUTED)
     return canvas
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key by which ``stage 10`` comes after ``stage 9``."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
 
 
 def _time_axis(canvas: Canvas, x: Scale, *, top: float, bottom: float) -> None:

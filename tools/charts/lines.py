@@ -105,10 +105,7 @@ def cdf_chart(
         low, high = low / 1.3, high * 1.3
     canvas = Canvas(_WIDTH, _HEIGHT, title=title)
     canvas.text(14, 22, title, size=14, bold=True)
-    entries = [
-        (f"{name} ({len(drawn[name]):,})", rail_colour(i))
-        for i, name in enumerate(drawn)
-    ]
+    entries = [(f"{name} ({len(drawn[name]):,})", rail_colour(i)) for i, name in enumerate(drawn)]
     if any(least.values()):
         entries.append(("dashed: lower bound of each", MUTED))
     top = legend(canvas, entries, x=14, y=44, right=_WIDTH - 14) + 16

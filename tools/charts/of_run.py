@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -34,6 +35,15 @@ _PHASE_COLOURS: Final = {
     "first decode step": "#e69f00",
     "decode": "#009e73",
 }
+_TASK_COLOURS: Final = {
+    "forward": "#0072b2",
+    "backward": "#009e73",
+    "forward, sent": "#56b4e9",
+    "backward, sent": "#8ed1b8",
+    "gradients": "#d55e00",
+    "parameters": "#cc79a7",
+}
+_STAGE: Final = re.compile(r"(?P<to>to )?stage (?P<stage>\d+)")
 _COLLECTIVE: Final = "#0072b2"
 
 
@@ -71,7 +81,9 @@ def heat_of(run: Run) -> Canvas | None:
 
 
 def gantt_of(run: Run) -> Canvas | None:
-    """Draw the phases of requests where some were served, else collectives and flows."""
+    """Draw a step of a job, the phases of requests, or else collectives and flows."""
+    if run.spans:
+        return _step_gantt(run)
     if run.requests:
         return gantt_chart(list(_request_bars(run)), title="Requests", colours=_PHASE_COLOURS)
     bars = [
@@ -102,6 +114,38 @@ def gantt_of(run: Run) -> Canvas | None:
             )
         )
     return gantt_chart(bars, title="Collectives and flows", colours=colours)
+
+
+def _step_gantt(run: Run) -> Canvas | None:
+    """Draw the first step of each job: a lane for what a stage computes, and for what it sends."""
+    rows = run.result["steps"]
+    end_ps = max(int(row["start_ps"]) + int(row["step_ps"]) for row in rows if not row["step"])
+    bars = []
+    for span in run.spans:
+        if span.start_ps >= end_ps:
+            break
+        kind, lane = _task(span.name)
+        tip = f"{span.name}: {time_text(span.end_ps - span.start_ps)}"
+        bars.append(Bar(lane=lane, kind=kind, start_ps=span.start_ps, end_ps=span.end_ps, tip=tip))
+    kinds = sorted({bar.kind for bar in bars}, key=lambda kind: (kind not in _TASK_COLOURS, kind))
+    colours = {
+        kind: _TASK_COLOURS.get(kind, rail_colour(place)) for place, kind in enumerate(kinds)
+    }
+    title = "First step" if len(rows) > 1 else "Step"
+    return gantt_chart(bars, title=title, colours=colours, by_name=True)
+
+
+def _task(name: str) -> tuple[str, str]:
+    """Return the kind and the lane of a task: ``forward 0 stage 1`` runs on stage 1."""
+    workload, slash, task = name.rpartition("/")
+    kind = task.partition(" ")[0] or "work"
+    stage = _STAGE.search(task)
+    if stage is None:
+        return kind, name
+    lane = f"{workload}{slash}stage {int(stage['stage'])}"
+    if stage["to"]:
+        return f"{kind}, sent", f"{lane} receives"
+    return kind, lane if kind in ("forward", "backward", "weight") else f"{lane} {kind}"
 
 
 def _request_bars(run: Run) -> list[Bar]:

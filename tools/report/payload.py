@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from railweave.fabric.fault_names import links_of
 from railweave.tools.report.map_data import map_of
 from railweave.tools.report.routes import flow_links
 
@@ -68,6 +69,27 @@ def _timeline(run: Run) -> dict[str, Any] | None:
     }
     if paused is not None and paused.any():
         found["paused"] = _share_bytes(paused)
+    return found
+
+
+def _outages(run: Run) -> list[list[int]]:
+    """Return what was down and when: link, first and last instant in ps, of faults in mid-run."""
+    found: list[list[int]] = []
+    if run.scenario is None:
+        return found
+    for fault in run.scenario.model.faults:
+        if fault.do != "down" or fault.at == 0:
+            continue
+        end_ps = run.span_ps if fault.duration is None else fault.at + fault.duration
+        for link in links_of(run.fabric, link=fault.link, node=fault.node):
+            ended = [
+                other.at
+                for other in run.scenario.model.faults
+                if other.do == "up"
+                and other.at >= fault.at
+                and (other.link, other.node) == (fault.link, fault.node)
+            ]
+            found.append([link, fault.at, min([end_ps, *ended])])
     return found
 
 
@@ -136,6 +158,7 @@ def payload_of(run: Run, flows: Sequence[FlowRow]) -> dict[str, Any]:
                 name: column.tolist() for name, column in run.counters.items() if column.any()
             },
         },
+        "outages": _outages(run),
         "flows": _flows(run, flows),
         "timeline": _timeline(run),
         "map": map_of(fabric),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.scenario import Scenario
 
-__all__ = ["COUNTERS", "FlowRow", "Run", "TimelineData", "read_run"]
+__all__ = ["COUNTERS", "FlowRow", "Run", "Span", "TimelineData", "read_run"]
 
 COUNTERS: Final = (
     *("pause_frames_sent", "pause_frames_received", "paused_ps"),
@@ -54,6 +54,15 @@ class FlowRow:
     wire_bytes: int
     path: tuple[str, ...] = ()
     counters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stretch of work in ``trace.json``, such as ``forward 0 stage 1``; times in ps."""
+
+    name: str
+    start_ps: int
+    end_ps: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,6 +110,8 @@ class Run:
         Rows of ``requests.csv``.
     timeline
         Of a run that recorded one, else None.
+    spans
+        What the steps of a job did when, from ``trace.json``; only of a run with steps.
     """
 
     name: str
@@ -114,6 +125,7 @@ class Run:
     counters: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     requests: tuple[Mapping[str, str], ...] = ()
     timeline: TimelineData | None = None
+    spans: tuple[Span, ...] = ()
 
     @property
     def span_ps(self) -> int:
@@ -160,6 +172,7 @@ def read_run(folder: Path) -> Run:
         if (folder / REQUESTS_FILE).exists()
         else (),
         timeline=_read_timeline(folder / TIMELINE_FILE, numbers),
+        spans=_read_spans(folder / "trace.json") if result.get("steps") else (),
     )
 
 
@@ -259,6 +272,26 @@ def _read_flows(path: Path) -> Iterator[FlowRow]:
             path=tuple((row.get("path") or "").split()),
             counters={name: value for name, value in row.items() if name not in known},
         )
+
+
+def _read_spans(path: Path) -> tuple[Span, ...]:
+    """Return the collectives of a timeline in Trace Event Format, by start."""
+    wrong = InputError("is not the timeline of a railweave run", file=str(path))
+    begun: dict[str, tuple[str, float]] = {}
+    found: list[Span] = []
+    try:
+        for event in _read_json(path)["traceEvents"]:
+            if event.get("cat") != "collective":
+                continue
+            if event["ph"] == "b":
+                begun[event["id"]] = event["name"], event["ts"]
+            elif event["ph"] == "e":
+                name, start_us = begun[event["id"]]
+                span = round(start_us * 10**6), round(event["ts"] * 10**6)
+                found.append(Span(name=name, start_ps=span[0], end_ps=span[1]))
+    except (KeyError, TypeError, AttributeError):
+        raise wrong from None
+    return tuple(sorted(found, key=lambda span: (span.start_ps, span.end_ps, span.name)))
 
 
 def _read_timeline(path: Path, numbers: Mapping[str, int]) -> TimelineData | None:

@@ -43,6 +43,15 @@ def _times(run: Run) -> list[tuple[str, str, str]]:
             found.append(
                 (name, time_text(flows[key]), f"bound {time_text(least)}" if least else "")
             )
+    steps = result.get("steps") or ()
+    if steps:
+        slowest = max(steps, key=lambda row: row["step_ps"])
+        name = "step" if len(steps) == 1 else f"slowest of {len(steps):,} steps"
+        least = f"bound {time_text(slowest['bound_ps'])}"
+        found.append((name, time_text(slowest["step_ps"]), least))
+        if slowest.get("exposed_ps") is not None:
+            compute = f"compute {time_text(slowest.get('compute_ps') or 0)}"
+            found.append(("exposed in it", time_text(slowest["exposed_ps"]), compute))
     rows = result.get("collectives") or ()
     if rows:
         best = max(rows, key=lambda row: row["busbw_GBps"])

@@ -105,8 +105,32 @@ def _size(value: int) -> Cell:
 
 def tables_of(run: Run, flows: Sequence[FlowRow]) -> str:
     """Return every table that a run has rows for."""
-    parts = (_collectives(run), _links(run), _flows(run, flows), _requests(run))
+    parts = (_steps(run), _collectives(run), _links(run), _flows(run, flows), _requests(run))
     return "".join((*parts, _tiers(run), _faults(run)))
+
+
+def _steps(run: Run) -> str:
+    times = (
+        ("step_ps", "time"),
+        ("bound_ps", "bound"),
+        ("compute_ps", "compute"),
+        ("exposed_ps", "exposed"),
+        ("bubble_ps", "bubble"),
+        ("communication_ps", "communication"),
+        ("overlapped_ps", "overlapped"),
+    )
+    rows = [
+        [
+            Cell(text=f"{row['workload']} {row['step']}"),
+            Cell(text=str(row.get("model", ""))),
+            _count(int(row.get("tokens", 0))),
+            *(_time(row.get(name)) for name, _ in times),
+            Cell(text=str(row.get("limit", ""))),
+        ]
+        for row in run.result.get("steps", ())
+    ]
+    head = ("step", "model", "tokens", *(text for _, text in times), "limited by")
+    return table("steps", "Steps", head, rows[:_ROWS], total=len(rows), elsewhere="result.json")
 
 
 def _collectives(run: Run) -> str:

@@ -120,7 +120,7 @@ class FabricMap {
     const order = lines.map((_, i) => [this.lineValue(i), i]).sort((a, b) => a[0] - b[0]);
     const some = this.picked.size > 0;
     for (const [value, i] of order) {
-      const down = lines[i].cables.some((cable) => this.model.down.has(cable) || this.model.down.has(cable + 1));
+      const down = lines[i].cables.some((cable) => this.model.isDown(cable) || this.model.isDown(cable + 1));
       g.globalAlpha = (value > 0 ? 0.92 : lines.length > 1500 ? 0.22 : 0.55) * (some && !this.picked.has(i) ? 0.3 : 1);
       this.stroke(i, down ? look.bad : look.ramp(value), (0.9 + (3.4 * Math.sqrt(value)) / dense) / Math.sqrt(k), down);
     }

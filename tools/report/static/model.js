@@ -8,6 +8,8 @@ class Model {
     this.network = new Uint8Array(this.links);
     for (const cable of data.links.network) this.network[2 * cable] = this.network[2 * cable + 1] = 1;
     this.down = new Set(data.links.down);
+    this.outages = new Map();
+    for (const [link, from, to] of data.outages) this.outages.set(link, [...(this.outages.get(link) || []), [from, to]]);
     this.measure = "load"; this.tag = -1; this.bin = -1;
     this.flowsOf = new Map();
     data.flows.links.forEach((links, flow) => links.forEach((link, place) => {
@@ -31,6 +33,14 @@ class Model {
   name(link) {
     const l = this.data.links, d = this.data.devices;
     return `${d[l.src[link]]}:${l.srcPort[link]}>${d[l.dst[link]]}:${l.dstPort[link]}`;
+  }
+
+  // Whether a link is down: all the time, or at some instant of the chosen interval.
+  isDown(link) {
+    if (this.down.has(link)) return true;
+    if (this.bin < 0) return false;
+    const [from, to] = this.window;
+    return (this.outages.get(link) || []).some(([a, b]) => a < to && b > from);
   }
 
   get window() {

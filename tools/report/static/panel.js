@@ -68,7 +68,7 @@ class Panel {
   linkParts(id) {
     const l = this.data.links, flows = this.model.flowsOf.get(id) || [], carried = l.wire[id] + l.ack[id];
     const parts = [el("h3", { "data-link": id }, this.model.name(id)),
-      el("p", {}, `${l.tiers[l.tier[id]]}, ${rate(this.model.rates[id])}${this.model.down.has(id) ? ", down" : ""} \u00b7 `,
+      el("p", {}, `${l.tiers[l.tier[id]]}, ${rate(this.model.rates[id])}${this.model.down.has(id) ? ", down" : ""}${(this.model.outages.get(id) || []).map(([a, b]) => `, down from ${time(a)} to ${time(b)}`).join("")} \u00b7 `,
         this.go("device", l.src[id], this.data.devices[l.src[id]]), " \u2192 ", this.go("device", l.dst[id], this.data.devices[l.dst[id]])),
       this.rows([["utilisation, whole run", share(l.used[id])], ["wire bytes", size(l.wire[id])], l.ack[id] ? ["acknowledgements", size(l.ack[id])] : null,
         ["least time for them", time((carried * 8e12) / this.model.rates[id])],
