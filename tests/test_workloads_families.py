@@ -273,8 +273,8 @@ def test_blocks_that_a_checkpoint_keeps(tmp_path: Path) -> None:
     ("quantised", "message"),
     [
         (
-            {**FP8, "modules_to_not_convert": ["model.layers.3.self_attn.q_proj"]},
-            "keeps only q_proj",
+            {**FP8, "modules_to_not_convert": ["model.layers.3.self_attn.k_proj"]},
+            "keeps only k_proj",
         ),
         ({**FP8, "modules_to_not_convert": ["model.decoder"]}, "'model.decoder' is not understood"),
         ({**FP8, "modules_to_not_convert": "lm_head"}, "a list of strings"),
@@ -427,6 +427,31 @@ def mimo_v2_flash() -> dict[str, Any]:
         "vocab_size": 152576,
         "torch_dtype": "bfloat16",
     }
+
+
+def test_single_matrices_of_attention_that_a_checkpoint_keeps(tmp_path: Path) -> None:
+    # as MiMo-V2-Flash's fp8 checkpoint, whose output projections stay in bf16
+    ignored = [f"model.layers.{i}.self_attn.o_proj" for i in range(48)]
+    quantised = {**FP8, "ignored_layers": ignored}
+    kept = read(tmp_path, changed(mimo_v2_flash(), quantization_config=quantised))
+    every = read(tmp_path, changed(mimo_v2_flash(), quantization_config=FP8))
+    output = 64 * 128 * 4096
+    assert weight_bytes(kept) - weight_bytes(every) == 48 * (output - 4 * output // 128**2)
+    both = [f"model.layers.0.self_attn.{name}_proj" for name in "kv"]
+    llama = shipped("llama-3.1-8b")
+    quantised = {**FP8, "modules_to_not_convert": both}
+    kept = read(tmp_path, changed(llama, quantization_config=quantised))
+    every = read(tmp_path, changed(llama, quantization_config=FP8))
+    pair = 2 * 4096 * 1024
+    assert weight_bytes(kept) - weight_bytes(every) == pair - 4 * pair // 128**2
+
+
+def test_an_unknown_quantisation_can_be_replaced_whatever_it_keeps(tmp_path: Path) -> None:
+    quantised = {"quant_method": "compressed-tensors", "ignore": ["re:.*self_attn", "lm_head"]}
+    shape = read(tmp_path, changed(shipped("llama-3.1-8b"), quantization_config=quantised))
+    with pytest.raises(InputError, match="'compressed-tensors'"):
+        weight_bytes(shape)
+    assert weight_bytes(shape, dtype="bf16") == 16_060_522_496
 
 
 def test_different_widths_of_keys_and_values(tmp_path: Path) -> None:

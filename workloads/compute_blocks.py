@@ -11,14 +11,15 @@ under uniform routing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from railweave.workloads.shapes_blocks import LatentAttention, MoeFeedForward
-from railweave.workloads.shapes_tensors import Split, Store, Weight
+from railweave.workloads.shapes_tensors import Split, Weight
 from railweave.workloads.shapes_weights import (
     attention_weights,
     feed_forward_weights,
+    kept_plain,
     mixer_weights,
     norm_shares,
     stored_bytes,
@@ -147,9 +148,7 @@ class RankBlocks:
             self._feed_forward = self._part(weights, "feed_forward")
 
     def _part(self, weights: list[Weight], block: Block) -> _Part:
-        if block in self.layer.plain:
-            weights = [w if w.store is Store.FLOAT32 else replace(w, store=Store.PLAIN)
-                       for w in weights]  # fmt: skip
+        weights = list(kept_plain(weights, block, self.layer.plain))
         routed = [w for w in weights if w.name.startswith("experts")]
         common = [w for w in weights if not w.name.startswith("experts")]
         matrices = sum(_local(w, self._tp) for w in common if w.rows > 1)

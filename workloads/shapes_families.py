@@ -15,6 +15,7 @@ from railweave.fabric.errors import InputError, nearest_name
 from railweave.workloads import shapes_dense, shapes_hybrid, shapes_moe  # noqa: F401 (they register)
 from railweave.workloads.shapes_kept import keep_blocks
 from railweave.workloads.shapes_model import Dtype, ModelShape, Quantization, parse_dtype
+from railweave.workloads.shapes_quantized import is_quantized
 from railweave.workloads.shapes_reading import FAMILIES
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def shape_from_fields(fields: Fields, *, name: str, source: str) -> ModelShape:
     place = outer if "quantization_config" in outer.data else fields
     quantization = _quantization(place)
     layers = body.layers
-    if quantization is not None:
+    if quantization is not None and is_quantized(quantization.method):
         layers = keep_blocks(place.object("quantization_config"), layers)
     # Gemma3TextConfig: published files leave out the vocabulary.
     vocabulary = 262208 if model_type == "gemma3_text" else None

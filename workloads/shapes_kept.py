@@ -4,7 +4,7 @@
 Checkpoints list modules by name: ``modules_to_not_convert`` (transformers), ``ignore``
 (compressed-tensors, ModelOpt), ``exclude_modules``. Tables, heads, norms, routers, convolutions
 and biases are never converted here, so naming them changes nothing; a whole attention, mixer or
-feed-forward block of a layer is kept. Anything else, such as a single matrix, is refused.
+feed-forward block of a layer is kept, or single matrices of attention. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _PLAIN: Final = re.compile(
     r"(head|embed|norm|gate|router|conv1d|e_score|bias|vision|visual|multi_modal|projector|mtp)"
     r"\w*\*?$|^(model\.)?(vision|visual|mtp)|shared_expert_gate"
 )
+_TENSORS: Final = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o"}
 _MATRICES: Final[dict[Block, frozenset[str]]] = {
     "attention": frozenset({"q_proj", "k_proj", "v_proj", "o_proj"}),
     "mixer": frozenset({"in_proj", "out_proj"}),
@@ -49,7 +50,7 @@ def keep_blocks(config: Fields, layers: list[LayerShape]) -> list[LayerShape]:
     InputError
         A listed module is not understood.
     """
-    kept: dict[int, set[Block]] = defaultdict(set)
+    kept: dict[int, set[str]] = defaultdict(set)
     for name in _LISTS:
         matrices: dict[tuple[int, Block], set[str]] = defaultdict(set)
         for entry in config.optional_list(name, str) or ():
@@ -59,13 +60,16 @@ def keep_blocks(config: Fields, layers: list[LayerShape]) -> list[LayerShape]:
                 else:
                     matrices[index, block].add(matrix)
         for (index, block), found in matrices.items():
-            if found != _MATRICES[block]:
+            if found == _MATRICES[block]:
+                kept[index].add(block)
+            elif block == "attention" and ("k_proj" in found) == ("v_proj" in found):
+                kept[index].update(f"{block}.{_TENSORS[matrix]}" for matrix in found)
+            else:
                 config.fail(
                     name,
                     f"keeps only {', '.join(sorted(found))} of layer {index}",
-                    expected="whole attention, mixer or feed-forward blocks",
+                    expected="whole blocks, or of attention single matrices, k_proj with v_proj",
                 )
-            kept[index].add(block)
     return [
         replace(layer, plain=tuple(sorted(kept[index]))) if index in kept else layer
         for index, layer in enumerate(layers)

@@ -126,7 +126,8 @@ class LayerShape:
         Whether attention and feed-forward add to the residual stream together (GPT-J, Falcon,
         Phi): their outputs are then summed in one all_reduce.
     plain
-        Blocks that a quantised checkpoint keeps in the model's own number format.
+        What a quantised checkpoint keeps in the model's own number format: blocks by the names
+        above, or matrices such as ``attention.o``.
     """
 
     attention: Attention | None
@@ -134,7 +135,7 @@ class LayerShape:
     mixer: Mixer | None = None
     norms: int = 2
     parallel: bool = False
-    plain: tuple[Block, ...] = ()
+    plain: tuple[str, ...] = ()
 
     @property
     def reductions(self) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from railweave.workloads.shapes_blocks import GroupedAttention
-    from railweave.workloads.shapes_model import LayerShape, ModelShape
+    from railweave.workloads.shapes_model import Block, LayerShape, ModelShape
 
 __all__ = [
     "Split",
@@ -38,6 +38,7 @@ __all__ = [
     "embedding_weights",
     "feed_forward_weights",
     "head_weights",
+    "kept_plain",
     "layer_weights",
     "mixer_weights",
     "norm_shares",
@@ -158,22 +159,32 @@ def layer_weights(layer: LayerShape, hidden: int) -> tuple[Weight, ...]:
     if layer.norms:
         parts.append(Weight("norms", 1, hidden, layer.norms))
     if layer.attention is not None:
-        attention = attention_weights(layer.attention, hidden)
-        parts += _kept(attention) if "attention" in layer.plain else attention
+        parts += kept_plain(attention_weights(layer.attention, hidden), "attention", layer.plain)
     if layer.mixer is not None:
-        mixer = mixer_weights(layer.mixer, hidden)
-        parts += _kept(mixer) if "mixer" in layer.plain else mixer
+        parts += kept_plain(mixer_weights(layer.mixer, hidden), "mixer", layer.plain)
     if layer.feed_forward is not None:
         block = feed_forward_weights(layer.feed_forward, hidden)
-        parts += _kept(block) if "feed_forward" in layer.plain else block
+        parts += kept_plain(block, "feed_forward", layer.plain)
     return tuple(parts)
 
 
-def _kept(weights: Iterable[Weight]) -> Iterator[Weight]:
-    """Yield the tensors of a block that a quantised checkpoint does not convert."""
+def kept_plain(weights: Iterable[Weight], block: Block, plain: tuple[str, ...]) -> Iterator[Weight]:
+    """Yield a block's tensors, marking those that a quantised checkpoint does not convert.
+
+    Parameters
+    ----------
+    weights
+        The tensors.
+    block, plain
+        Which block they are of, and what of the layer is kept; see `LayerShape`.
+    """
+    kept = {name.removeprefix(f"{block}.") for name in plain if name.startswith(f"{block}.")}
+    if {"k", "v"} <= kept:
+        kept.add("kv")  # one entry for both where they are equally wide
     for weight in weights:
         converted = weight.store in (Store.LINEAR, Store.EXPERT)
-        yield replace(weight, store=Store.PLAIN) if converted else weight
+        own = converted and (block in plain or weight.name in kept)
+        yield replace(weight, store=Store.PLAIN) if own else weight
 
 
 def embedding_weights(shape: ModelShape) -> tuple[Weight, ...]:
