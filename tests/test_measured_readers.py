@@ -246,6 +246,58 @@ def test_json_of_nccl_tests(tmp_path):
     assert data.facts["variables"] == {"NCCL_ALGO": "Ring"}
 
 
+def probe_text(*rows):
+    head = {
+        "schema": 1, "kind": "railweave-probe", "backend": "gloo", "nodes": 1,
+        "ranks_per_node": [4], "device": "cpu", "status": "failed", "message": "rank 2 died",
+        "skipped": [{"what": "rails", "why": "only one host"}],
+    }  # fmt: skip
+    lines = ",\n  ".join(rows)
+    return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n'
+
+
+def probe_row(size, time, **more):
+    row = {
+        "part": "collectives", "op": "alltoall", "size_bytes": size, "in_place": None,
+        "out_of_place": {"time_us": time, "wrong": 0},
+    }  # fmt: skip
+    return json.dumps({**row, **more})
+
+
+def test_json_of_the_probe_whole_and_cut(tmp_path):
+    text = probe_text(probe_row(64, 5.0), probe_row(128, 6.0), probe_row(256, 7.0))
+    (data,) = read(tmp_path, text, "m.json")
+    every = [("all_to_all", 64, 5.0), ("all_to_all", 128, 6.0), ("all_to_all", 256, 7.0)]
+    assert rows(data) == every
+    assert (data.nodes, data.gpus_per_node, data.backend, data.link) == (1, 4, "gloo", "loopback")
+    told = [
+        (0, "the probe ended early (failed): rank 2 died"),
+        (0, "the probe did not measure rails: only one host"),
+    ]
+    assert skipped(data) == told
+    line = text.splitlines().index(next(x for x in text.splitlines() if '"size_bytes": 256' in x))
+    assert data.rows[2].line == line + 1
+    (cut,) = read(tmp_path, text[: text.index('"size_bytes": 256') + 20], "m.json")
+    assert rows(cut) == every[:2]
+    assert skipped(cut) == [*told, (line + 1, "a cut line")]
+    with pytest.raises(InputError, match="not JSON"):
+        read(tmp_path, text[:40], "m.json")
+
+
+def test_rows_of_the_probe_that_are_not_sound(tmp_path):
+    text = probe_text(
+        probe_row(64, 5.0), probe_row(128, float("nan")), probe_row(256, -1), probe_row(0, 5.0),
+        probe_row(512, "x"), probe_row(1024, 5.0, op="shout"), '{"part": "collectives"}', "3",
+        probe_row(2048, 5.0, out_of_place={"time_us": 5.0, "wrong": 4}),
+    )  # fmt: skip
+    (data,) = read(tmp_path, text, "m.json")
+    assert rows(data) == [("all_to_all", 64, 5.0)]
+    whys = [why for _, why in skipped(data)]
+    for part in ("time nan", "time -1", "size of 0 B", "time 'x'", "'shout' is not", "not a row",
+                 "a row without", "wrong data"):  # fmt: skip
+        assert any(part in why for why in whys), (part, whys)
+
+
 def test_text_of_ib_write_bw(tmp_path):
     text = """
 ---------------------------------------------------------------------------------------

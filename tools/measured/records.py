@@ -95,35 +95,27 @@ def _probe(data: Mapping[str, Any], name: str, skips: Skips) -> DataSet:
     rows: list[Row] = []
     findings: list[Finding] = []
     for entry in data["rows"]:
-        line = int(entry.get("line", 0))
+        if not isinstance(entry, dict) or "part" not in entry:
+            skips.add(0, "not a row")
+            continue
         if entry["part"] != "collectives":
             continue
-        for place, key in enumerate(("out_of_place", "in_place")):
-            figures = entry[key]
-            if figures is None:
-                continue
-            if figures.get("wrong"):
-                what = (
-                    f"{figures['wrong']} wrong elements in {entry['op']}, {entry['size_bytes']} B"
-                )
-                findings.append(Finding(dataset=name, kind="wrong-data", line=line, what=what))
-                skips.add(line, "wrong data")
-                continue
-            rows.append(
-                Row(
-                    op=canonical_op(entry["op"]),
-                    size_bytes=int(entry["size_bytes"]),
-                    time_us=checked_time(figures["time_us"]),
-                    launch="torch-eager",
-                    line=line,
-                    in_place=bool(place),
-                )
-            )
+        line = int(entry.get("line", 0))
+        try:
+            rows += _probe_forms(entry, line, name, skips, findings)
+        except InputError as error:
+            skips.add(line, error.message)
+        except (KeyError, TypeError, ValueError):
+            skips.add(line, "a row without what rows have")
     kept, doubled = merge_repeats(name, rows)
     facts = {
         key: data.get(key) for key in ("hosts", "software", "options", "status", "device", "ranks")
     }
-    facts["rows"] = [entry for entry in data["rows"] if entry["part"] != "collectives"]
+    facts["rows"] = [
+        entry
+        for entry in data["rows"]
+        if isinstance(entry, dict) and entry.get("part") in ("rails", "pairs", "sweeps", "overlap")
+    ]
     return DataSet(
         name=name,
         hardware=f"{min(widths)}x{data['device']}",
@@ -136,6 +128,34 @@ def _probe(data: Mapping[str, Any], name: str, skips: Skips) -> DataSet:
         findings=(*findings, *doubled),
         facts=facts,
     )
+
+
+def _probe_forms(
+    entry: Mapping[str, Any], line: int, name: str, skips: Skips, findings: list[Finding]
+) -> list[Row]:
+    """Return the forms of one row of the probe that are sound."""
+    found = []
+    for place, key in enumerate(("out_of_place", "in_place")):
+        figures = entry[key]
+        if figures is None:
+            continue
+        if figures.get("wrong"):
+            what = f"{figures['wrong']} wrong elements in {entry['op']}, {entry['size_bytes']} B"
+            findings.append(Finding(dataset=name, kind="wrong-data", line=line, what=what))
+            skips.add(line, "wrong data")
+            continue
+        row = Row(
+            op=canonical_op(entry["op"]),
+            size_bytes=int(entry["size_bytes"]),
+            time_us=checked_time(figures["time_us"]),
+            launch="torch-eager",
+            line=line,
+            in_place=bool(place),
+        )
+        if row.size_bytes < 1:
+            raise InputError(f"a size of {row.size_bytes} B")
+        found.append(row)
+    return found
 
 
 def _link(data: Mapping[str, Any]) -> str:
@@ -167,29 +187,12 @@ def _nccl(data: Mapping[str, Any], name: str, asked: str | None, skips: Skips) -
     rows: list[Row] = []
     findings: list[Finding] = []
     for number, entry in enumerate(data["results"], 1):
-        for place, key in enumerate(("out_of_place", "in_place")):
-            figures = entry.get(key)
-            if not figures or figures.get("time") in (None, "N/A", 0):
-                continue
-            wrong = figures.get("nwrong")
-            if wrong not in (None, "N/A", "0") and float(wrong) > 0:
-                what = f"{wrong} wrong elements in result {number}: it is left out"
-                findings.append(Finding(dataset=name, kind="wrong-data", line=0, what=what))
-                skips.add(0, "wrong data")
-                continue
-            size, count = int(entry["size"]), int(entry.get("count", 0))
-            element = ELEMENT_BYTES.get(str(entry.get("type")), 1)
-            if size == count and element > 1:
-                what = f"size {size} is the count of elements of {element} B: taken times {element}"
-                findings.append(Finding(dataset=name, kind="unit", line=0, what=what))
-                size *= element
-            if size > 0:
-                time_us = checked_time(figures["time"])
-                rows.append(
-                    Row(
-                        op=op, size_bytes=size, time_us=time_us, launch=launch, in_place=bool(place)
-                    )
-                )
+        try:
+            rows += _nccl_forms(entry, number, (op, launch, name), skips, findings)
+        except InputError as error:
+            skips.add(0, f"result {number}: {error.message}")
+        except (KeyError, TypeError, ValueError, AttributeError):
+            skips.add(0, f"result {number} has not what results have")
     if not rows:
         raise InputError("this file of nccl-tests has no result", file=name)
     kept, doubled = merge_repeats(name, rows)
@@ -204,6 +207,39 @@ def _nccl(data: Mapping[str, Any], name: str, asked: str | None, skips: Skips) -
         findings=(*findings, *doubled),
         facts={"variables": data.get("env", {}), "version": data.get("nccl_version", "")},
     )
+
+
+def _nccl_forms(
+    entry: Mapping[str, Any],
+    number: int,
+    about: tuple[str, str, str],
+    skips: Skips,
+    findings: list[Finding],
+) -> list[Row]:
+    """Return the forms of one result that are sound; ``about`` is operation, launch and set."""
+    op, launch, name = about
+    found: list[Row] = []
+    size, count = int(entry["size"]), int(entry.get("count", 0))
+    element = ELEMENT_BYTES.get(str(entry.get("type")), 1)
+    if size == count and element > 1:
+        what = f"size {size} is the count of elements of {element} B: taken times {element}"
+        findings.append(Finding(dataset=name, kind="unit", line=0, what=what))
+        size *= element
+    for place, key in enumerate(("out_of_place", "in_place")):
+        figures = entry.get(key)
+        if not figures or size < 1 or figures.get("time") in (None, "N/A", 0):
+            continue
+        wrong = figures.get("nwrong")
+        if wrong not in (None, "N/A", "0") and float(wrong) > 0:
+            what = f"{wrong} wrong elements in result {number}: it is left out"
+            findings.append(Finding(dataset=name, kind="wrong-data", line=0, what=what))
+            skips.add(0, "wrong data")
+            continue
+        time_us = checked_time(figures["time"])
+        found.append(
+            Row(op=op, size_bytes=size, time_us=time_us, launch=launch, in_place=bool(place))
+        )
+    return found
 
 
 def _operation(data: Mapping[str, Any]) -> str:
