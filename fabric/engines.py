@@ -62,8 +62,8 @@ def make_engine(
     InputError
         No engine of that name, or one whose links cannot change during a run.
     """
-    if changing is not None and kind in ENGINES and kind != "fluid":
-        raise InputError(f"links cannot change during a run of the {kind} engine", expected="fluid")
+    if changing is not None and kind == "analytic":
+        raise InputError("links cannot change during a run of the analytic engine")
     options: dict[str, Any] = {"qps": qps, "qp_mode": qp_mode}
     # Each engine is imported only where it runs: their kernels are many.
     if kind == "analytic":
@@ -87,8 +87,9 @@ def make_engine(
         from railweave.fabric.packet.state import switch_buffers
 
         return PacketEngine(
-            env, fabric, routing, settings, packet=packet, buffers=switch_buffers(fabric), **options
-        )
+            env, fabric, routing, settings, packet=packet, buffers=switch_buffers(fabric),
+            changing=changing, detection_delay_ps=detection_delay_ps, **options,
+        )  # fmt: skip
     raise InputError(
         f"'{kind}' is not an engine of this version",
         expected=" | ".join(ENGINES),

@@ -10,17 +10,18 @@ began last is in force.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.fault_names import devices_of, links_of
+from railweave.fabric.kinds import DeviceKind, LinkModel
 from railweave.fabric.units import format_rate, format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,6 +33,7 @@ __all__ = [
     "FaultMark",
     "FaultPlan",
     "LinkChange",
+    "Storm",
     "apply_faults",
     "links_of",
     "plan_faults",
@@ -41,7 +43,7 @@ DETECTION_DELAY_PS: Final = 10 * 10**9
 """From a link's going down or coming up until routes follow: 10 ms, an assumption of the order of
 BFD with three intervals of 3.3 ms (detection time = multiplier x interval: RFC 5880, 6.8.4)."""
 
-_DEEDS: Final = ("down", "up", "degrade")
+_DEEDS: Final = ("down", "up", "degrade", "pause-storm")
 _BUILT: Final = -1  # what holds down a link that was down in the fabric already
 
 
@@ -57,9 +59,12 @@ class Fault:
         One of them: a cable ``leaf0.r0:33-spine1:0`` or one direction ``leaf0.r0:33>spine1:0``;
         a host, or a device (all its links).
     do
-        ``down``, ``up`` again, or ``degrade`` to ``rate_bps`` in bit/s.
+        ``down``, ``up`` again, ``degrade`` to ``rate_bps`` in bit/s, or ``pause-storm``: hosts send
+        pause frames without cause.
     for_ps
-        How long it lasts, with ``down`` and ``degrade``; None: until something else ends it.
+        How long it lasts, but for ``up``; None: until something else ends it.
+    priority
+        802.1p priority that a storm pauses; None: the network's.
     """
 
     at_ps: int = 0
@@ -68,6 +73,7 @@ class Fault:
     do: str = "down"
     rate_bps: int | None = None
     for_ps: int | None = None
+    priority: int | None = None
 
     @property
     def what(self) -> str:
@@ -83,6 +89,19 @@ class LinkChange:
     link: int
     up: bool
     rate_bps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storm:
+    """Pause frames without cause against the sender of ``link``, until ``until_ps`` (-1: for good).
+
+    ``priority`` None: the network's own.
+    """
+
+    at_ps: int
+    until_ps: int
+    link: int
+    priority: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +128,15 @@ class FaultPlan:
         The faults and their ends, in the order of their times.
     changing
         bool (links,): links that occur in ``changes``.
+    storms
+        Pause storms, in the order of the faults.
     """
 
     fabric: Fabric
     changes: tuple[LinkChange, ...]
     marks: tuple[FaultMark, ...]
     changing: NDArray[np.bool_]
+    storms: tuple[Storm, ...] = ()
 
 
 def apply_faults(fabric: Fabric, faults: Iterable[Fault]) -> Fabric:
@@ -173,7 +195,33 @@ def plan_faults(fabric: Fabric, faults: Iterable[Fault]) -> FaultPlan:
     if not begun:
         board.begin()
     board.move_to(-1)
-    return board.plan(marks)
+    return replace(board.plan(marks), storms=tuple(_storms(fabric, faults, board.links)))
+
+
+def _storms(
+    fabric: Fabric, faults: Sequence[Fault], links: dict[int, list[int]]
+) -> Iterator[Storm]:
+    """Find the links whose senders hosts pause without cause."""
+    for position, fault in enumerate(faults):
+        if fault.do != "pause-storm":
+            continue
+        until = -1 if fault.for_ps is None else fault.at_ps + fault.for_ps
+        hosts = fabric.kind[fabric.link_src] != DeviceKind.SWITCH
+        found = [
+            link ^ 1
+            for link in links[position]
+            if hosts[link] and fabric.link_model[link] == LinkModel.ROCE_LOSSLESS
+        ]
+        with _InFault(position, fault):
+            if not found:
+                raise InputError(
+                    f"'{fault.what}' sends no pauses from a host",
+                    expected="a host, a NIC, or a lossless cable of one",
+                )
+        for link in sorted(set(found)):
+            yield Storm(
+                at_ps=fault.at_ps, until_ps=until, link=link, priority=fault.priority
+            )  # fmt: skip
 
 
 class _InFault:
@@ -203,12 +251,15 @@ def _check(fault: Fault) -> None:
     if fault.at_ps < 0:
         raise InputError("a fault cannot precede time 0", field="at", expected="0s or more")
     if fault.do not in _DEEDS:
-        known = fault.do == "pause-storm"
         raise InputError(
-            "pause storms are not in this version" if known else f"there is no fault '{fault.do}'",
+            f"there is no fault '{fault.do}'",
             field="do",
             expected=" | ".join(_DEEDS),
-            nearest=None if known else nearest_name(fault.do, _DEEDS),
+            nearest=nearest_name(fault.do, _DEEDS),
+        )
+    if fault.priority is not None and fault.do != "pause-storm":
+        raise InputError(
+            "only a pause storm has a priority", field="priority", expected="no 'priority'"
         )
     if fault.for_ps is not None and fault.do == "up":
         raise InputError(
@@ -287,6 +338,8 @@ class _Board:
     def apply(self, position: int, fault: Fault) -> str:
         """Let a fault begin; return what it does in a word or two."""
         links, devices = self.links[position], self._devices[position]
+        if fault.do == "pause-storm":
+            return "storms with pauses"
         self._touched.update(links)
         if fault.do == "degrade":
             assert fault.rate_bps is not None
@@ -334,6 +387,8 @@ class _Board:
 
     def end(self, position: int, fault: Fault) -> str:
         """Let a fault end; return what that does, or nothing if something ended it before."""
+        if fault.do == "pause-storm":
+            return "storms no longer"
         found = False
         for device in self._devices[position]:
             if position in self._dead.get(device, ()):

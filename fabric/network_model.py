@@ -18,9 +18,10 @@ from railweave.fabric.packet.model import (
     PfcModel,
     TimeOrNone,
     TrimModel,
+    WatchdogModel,
     merged,
 )
-from railweave.fabric.packet.settings import PacketSettings, cc_profile
+from railweave.fabric.packet.settings import PacketSettings, Watchdog, cc_profile
 
 __all__ = [
     "PACKET_KEYS",
@@ -166,6 +167,16 @@ def packet_blocks(*models: NetworkModel | None) -> NetworkModel:
     return NetworkModel().model_copy(update=values)
 
 
+def _watchdog(model: WatchdogModel | None) -> Watchdog | None:
+    """Return a watchdog as the engine has it."""
+    if model is None or model.enabled is False:
+        return None
+    given = {"detect_ps": model.detect, "poll_ps": model.poll, "action": model.action}
+    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    dog = Watchdog(**known)
+    return replace(dog, restore_ps=model.restore or 2 * dog.detect_ps)
+
+
 def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettings:
     """Merge ``network:`` blocks into the packet engine's settings.
 
@@ -202,6 +213,8 @@ def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettin
         "lossless": pfc.lossless,
         "response_ps": pfc.response,
         "pfc_expiry": pfc.expiry,
+        "refresh_ps": pfc.refresh,
+        "watchdog": _watchdog(pfc.watchdog),
         "buffer_bytes": buffer.total,
         "reserve_bytes": buffer.reserve,
         "alpha": buffer.alpha,

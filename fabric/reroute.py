@@ -81,6 +81,10 @@ class ReroutingBinder(Binder):
         """Number of pairs (and queue pairs) without a route."""
         return int((self._parked & self._current).sum())
 
+    def parked(self, path: int) -> bool:
+        """Whether a path is one on which nothing moves, for want of a route."""
+        return bool(self._parked[path])
+
     def ends_of(self, path: int) -> tuple[int, int]:
         """Return the devices that a routed path joins."""
         return int(self._ends[path, 0]), int(self._ends[path, 1])

@@ -36,6 +36,7 @@ def fault_plan(scenario: Scenario) -> FaultPlan:
             do=fault.do,
             rate_bps=fault.rate,
             for_ps=fault.duration,
+            priority=fault.priority,
         )
         for fault in scenario.model.faults
     ]
@@ -45,6 +46,10 @@ def fault_plan(scenario: Scenario) -> FaultPlan:
 
 def schedule_faults(env: FabricEnvironment, engine: Engine, faults: FaultPlan) -> None:
     """Let an engine's links change at their times, before anything else happens then."""
+    plan = getattr(engine, "plan_faults", None)
+    if plan is not None:
+        plan(faults)
+        return
 
     def change(at_ps: int, changes: list[LinkChange]) -> None:
         def apply(_: Any) -> None:

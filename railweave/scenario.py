@@ -116,13 +116,15 @@ class FluidModel(FileModel):
 class FaultModel(FileModel):
     """What breaks, slows down or comes back, before the run begins or during it."""
 
-    at: Time = Field(0, description="0: before the run begins; later: the fluid engine only")
+    at: Time = Field(0, description="0: before the run begins")
     link: str | None = Field(None, description="A cable or one direction of it, by name")
     node: str | None = Field(None, description="A device or a host, by name")
     do: Literal["down", "up", "degrade", "pause-storm"]
     rate: Rate | None = Field(None, description="What is left of a degraded link's rate")
-    duration: Time | None = Field(None, alias="for", description="How long down or degrade lasts")
-    priority: int | None = Field(None, ge=0, le=7, description="Not in this version")
+    duration: Time | None = Field(None, alias="for", description="How long it lasts, but for up")
+    priority: int | None = Field(
+        None, ge=0, le=7, description="That a storm pauses (the network's; packet engine)"
+    )
 
 
 class ScenarioModel(FileModel):
@@ -382,13 +384,14 @@ def _check_fault(
     def refuse(key: str, message: str, expected: str) -> None:
         raise document.error(message, at=(*at, key), expected=expected)
 
-    if fault.do == "pause-storm":
-        refuse("do", "pause storms are not in this version", "down | up | degrade")
-    if engine != "fluid" and (fault.at != 0 or fault.duration is not None):
+    if fault.do == "pause-storm" and engine != "packet":
+        message = f"the {engine} engine sees no pauses"
+        refuse("do", message, "down | up | degrade; or engine: packet")
+    if engine == "analytic" and (fault.at != 0 or fault.duration is not None):
         key, expected = ("at", "0s: before the run") if fault.at else ("for", "no 'for'")
         message = f"the {engine} engine has no faults in mid-run"
-        refuse(key, message, f"{expected}; or engine: fluid")
-    if fault.priority is not None:
+        refuse(key, message, f"{expected}; or engine: fluid | packet")
+    if fault.priority is not None and fault.do != "pause-storm":
         refuse("priority", "only a pause storm has a priority", "no 'priority'")
     if (fault.link is None) == (fault.node is None):
         raise document.error("it names no one thing", at=at, expected="either link or node")

@@ -121,7 +121,7 @@ def test_degraded_links_keep_their_place(lab):
         (Fault(node="spine0", at_ps=2 * 10**9), "at", "begins or ends at a time (2ms)"),
         (Fault(node="spine0", for_ps=10**9), "for", "begins or ends at a time (1ms)"),
         (Fault(node="spine0", do="dwon"), "do", "did you mean 'down'?"),
-        (Fault(node="spine0", do="pause-storm"), "do", "pause storms are not in this version"),
+        (Fault(node="spine0", do="pause-storm"), "node", "sends no pauses from a host"),
         (Fault(node="spine0", do="degrade"), "rate", "needs a rate"),
         (Fault(node="spine0", do="degrade", rate_bps=10**12), "rate", "at most 400Gbps"),
         (Fault(node="spine0", do="down", rate_bps=1), "rate", "no rate"),

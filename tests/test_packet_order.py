@@ -113,7 +113,7 @@ def test_nothing_is_lost_or_held_at_the_end(case: str) -> None:
     lossless = CASES[case]["model"] == LinkModel.ROCE_LOSSLESS
     assert state.run.violations == 0
     assert not lossless or engine.network()["drops"] == {
-        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0
+        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0, "watchdog": 0
     }  # fmt: skip
     assert state.run.pk_left == len(state.packets)
     lazy = state.ports.lazy == 1  # frames whose end had no event still hold their room

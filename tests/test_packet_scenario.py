@@ -64,7 +64,7 @@ def test_tables_have_the_counters(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out" / "result.json").read_text())["network"]
     assert result["pause_frames"] > 0
     assert result["drops"] == {
-        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0
+        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0, "watchdog": 0
     }  # fmt: skip
     with (tmp_path / "out" / "links.csv").open() as text:
         links = list(csv.DictReader(text))

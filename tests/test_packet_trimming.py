@@ -88,7 +88,7 @@ def test_a_packet_that_is_trimmed_costs_one_trip_there_and_back() -> None:
     assert totals["naks"] == 1
     assert totals["timeouts"] == 0
     assert totals["drops"] == {
-        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0
+        "buffer": 0, "lossless_violation": 0, "random": 0, "link_down": 0, "watchdog": 0
     }  # fmt: skip
     ends = sorted(record.end_ps for record in engine.records())
     frame, hop = 4178 * 80, 500 * NS

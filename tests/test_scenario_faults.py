@@ -196,7 +196,7 @@ def test_faults_of_a_scenario(faults: list[dict[str, Any]], took_ps: int) -> Non
         ({"at": 2, "node": "s0", "do": "down"}, "at", "unit"),
         ({"node": "s0", "do": "degrade", "rate": "101Gbps"}, "rate", "at most 100Gbps"),
         ({"at": "1ms", "node": "s0", "do": "degrade", "rate": "0bps"}, "rate", "0"),
-        ({"at": "1ms", "node": "s0", "do": "pause-storm"}, "do", "not in this version"),
+        ({"at": "1ms", "node": "s0", "do": "pause-storm"}, "do", "engine sees no pauses"),
         ({"at": "1ms", "node": "s0", "do": "dwon"}, "do", "did you mean 'down'?"),
     ],
 )

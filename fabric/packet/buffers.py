@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.events import push
 from railweave.fabric.packet.layout import (
@@ -27,7 +29,7 @@ from railweave.fabric.packet.layout import (
     TX_END,
 )
 
-__all__ = ["admit", "give_back", "refresh", "serialise"]
+__all__ = ["admit", "give_back", "refresh", "release", "send_pause", "serialise"]
 
 _MOST_QUANTA = 65535
 PS_BYTE = 8 * 10**12
@@ -55,7 +57,7 @@ def serialise(ports: Any, link: Any, start: Any, size: Any) -> Any:
 
 
 @jit(inline=True)
-def _send_pause(
+def send_pause(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, queue: Any, quanta: Any
 ) -> None:
     """Send a pause (or, with 0 quanta, a resume) frame to the sender of an ingress queue."""
@@ -73,6 +75,14 @@ def _send_pause(
 
 
 @jit(inline=True)
+def refresh_ps(run: Any, port: Any) -> Any:
+    """Return how long after an XOFF it is repeated."""
+    if run.refresh_ps > 0:
+        return run.refresh_ps
+    return _MOST_QUANTA * port.quantum // 2
+
+
+@jit(inline=True)
 def _threshold(run: Any, own: Any, switch: Any) -> Any:
     """Return what an ingress queue may share now."""
     if own.alpha > 0.0:
@@ -81,20 +91,12 @@ def _threshold(run: Any, own: Any, switch: Any) -> Any:
 
 
 @jit(inline=True)
-def give_back(
-    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
-    switches: Any, link: Any,
+def release(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, switches: Any,
+    queue: Any, size: Any, number: Any,
 ) -> None:  # fmt: skip
-    """Free the room of the frame whose last bit has left a port, and resume its sender."""
-    port = ports[link]
-    size = port.svc_bytes
-    queue = port.svc_in
-    egress[port.svc_queue].bytes -= size
-    port.svc_queue = NONE
-    switch = switches[port.switch]
-    if port.lazy == 1:
-        port.lazy = 0
-        switch.lazy -= 1
+    """Free the room of a packet of ingress ``queue``, and resume its sender."""
+    switch = switches[number]
     own = ingress[queue]
     if own.kind == 0:
         switch.shared -= size
@@ -112,7 +114,24 @@ def give_back(
             level = own.xon * 1.0
         if used <= level:
             own.off = 0
-            _send_pause(runs, ev, wheel, far, ports, ingress, queue, 0)
+            send_pause(runs, ev, wheel, far, ports, ingress, queue, 0)
+
+
+@jit(inline=True)
+def give_back(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
+    switches: Any, link: Any,
+) -> None:  # fmt: skip
+    """Free the room of the frame whose last bit has left a port, and resume its sender."""
+    port = ports[link]
+    size = port.svc_bytes
+    queue = port.svc_in
+    egress[port.svc_queue].bytes -= size
+    port.svc_queue = NONE
+    if port.lazy == 1:
+        port.lazy = 0
+        switches[port.switch].lazy -= 1
+    release(runs, ev, wheel, far, ports, ingress, switches, queue, size, np.int64(port.switch))
 
 
 @jit(inline=True)
@@ -221,12 +240,12 @@ def admit(
         own.off = 1
         own.since = run.now
         own.sent += 1
-        _send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
+        send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
         if switch.lazy > 0:
             _watch(runs, ev, wheel, far, ports, switches, swports, number, queue)
         if run.pfc_expiry == 1 and own.refresh == 0:
             own.refresh = 1
-            at = run.now + _MOST_QUANTA * ports[queue // run.classes].quantum // 2
+            at = run.now + refresh_ps(run, ports[queue // run.classes])
             key = (TIMER << CLASS_SHIFT) | (REFRESH << KIND_SHIFT) | queue
             push(runs, ev, wheel, far, at, key, 0)
     return 1
@@ -240,11 +259,11 @@ def refresh(runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, 
     own.refresh = 0
     if own.off == 0:
         return
-    every = _MOST_QUANTA * ports[queue // run.classes].quantum // 2
+    every = refresh_ps(run, ports[queue // run.classes])
     if run.now - own.since >= every:
         own.since = run.now
         own.sent += 1
-        _send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
+        send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
     own.refresh = 1
     key = (TIMER << CLASS_SHIFT) | (REFRESH << KIND_SHIFT) | queue
     push(runs, ev, wheel, far, own.since + every, key, 0)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric.binding import Binder
+from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
+from railweave.fabric.faults import DETECTION_DELAY_PS, LinkChange
 from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.loops import expand
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.balance import Ways
 from railweave.fabric.packet.bounds import PacketPaths
 from railweave.fabric.packet.deadlock import deadlock_cycle
+from railweave.fabric.packet.failures import Failures
 from railweave.fabric.packet.settings import PacketSettings
 from railweave.fabric.packet.state import PacketState
 from railweave.fabric.packet.telemetry import (
@@ -25,6 +27,7 @@ from railweave.fabric.packet.telemetry import (
     link_columns,
     network_totals,
 )
+from railweave.fabric.reroute import ReroutingBinder
 from railweave.fabric.units import PS_PER_S
 from railweave.fabric.usage import expand_spans
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from railweave.fabric.binding import BoundSchedule
+    from railweave.fabric.faults import FaultPlan
     from railweave.fabric.flow import Flow
     from railweave.fabric.schedule import Schedule
 
@@ -54,10 +57,13 @@ class PacketEngine(JobEngine):
         int64 (switches,): bytes of each network switch's buffer; None: the default for all.
     trace_rows
         Keep the first events of the run, for tests.
+    changing, detection_delay_ps
+        bool (links,): links that change during the run, and how long routing takes to notice;
+        None: none does.
     """
 
     name = "packet"
-    capabilities = Capabilities(contention=True, packets=True, set_link=False)
+    capabilities = Capabilities(contention=True, packets=True, set_link=True)
 
     def __init__(
         self,
@@ -66,12 +72,16 @@ class PacketEngine(JobEngine):
         buffers: NDArray[np.int64] | None = None,
         trace_rows: int = 0,
         tracing: bool = False,
+        changing: NDArray[np.bool_] | None = None,
+        detection_delay_ps: int = DETECTION_DELAY_PS,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.table = PacketPaths(self.fabric, self.settings)
         old = self.binder
-        self.binder = Binder(self.table, old.routing, qps=old.qps, split=old.split)
+        kind = Binder if changing is None else ReroutingBinder
+        self.binder = kind(self.table, old.routing, qps=old.qps, split=old.split)
+        self.failures = Failures(self, changing, detection_delay_ps)
         self.packet = packet or PacketSettings()
         self._buffers = buffers
         self._trace = trace_rows, tracing
@@ -91,6 +101,8 @@ class PacketEngine(JobEngine):
         self._early = float(uneven.max(initial=0)) / (8e12 * _SHORTEST_BYTES)
         self._ways: Ways | None = None
         self._ended: list[int] = []
+        self._gave_up: int = lay.NONE  # a queue pair
+        self._still = False  # an endless storm has stopped everything
         self.cycle: list[tuple[int, int]] = []  # (link, priority) of a deadlock
 
     @property
@@ -101,8 +113,18 @@ class PacketEngine(JobEngine):
             self._state = PacketState(
                 self.fabric, self.settings, self.packet, buffers=self._buffers,
                 priorities=sorted(self._priorities), trace_rows=rows, tracing=tracing,
+                failing=self.failures.changing,
             )  # fmt: skip
+            self.failures.install(self._state)
         return self._state
+
+    def announce(self, priority: int) -> None:
+        """Let there be a priority that no flow asks for beforehand."""
+        self._priorities.add(priority)
+
+    def plan_faults(self, faults: FaultPlan) -> None:
+        """Take the link changes and pause storms of a run, before it begins."""
+        self.failures.plan(faults)
 
     # ------------------------------------------------------------------ starting
     def prepare(self, flows: Iterable[Flow]) -> None:
@@ -151,28 +173,36 @@ class PacketEngine(JobEngine):
         return group
 
     def _spread(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        """First links and a path back of sprayed paths (CSR), and the row where each begins."""
+        """One way of each sprayed path (CSR), and the rows where each and its way back begin."""
         if self._ways is None:
             self._ways = Ways(self.state, self.binder.routing)
-        fabric, ptr, links, rows = self.fabric, [0], [], []
+        fabric, ptr, links, rows, back = self.fabric, [0], [], [], []
         for path in paths:
             own = self.table.links_of(path)
             src, dst = int(fabric.link_src[own[0]]), int(fabric.link_dst[own[-1]])
             row, one = self._ways.first_hop(src, dst)
             rows.append(row)
+            back.append(self._ways.first_hop(dst, src)[0])
             links += one
             ptr.append(len(links))
-        return np.array(ptr, np.int64), np.array(links, np.int64), np.array(rows, np.int64)
+        return tuple(np.array(column, np.int64) for column in (ptr, links, rows, back))
 
     def _new_pairs(
         self, paths: NDArray[np.int64], *, pinned: bool = False, **options: Any
     ) -> NDArray[np.int64]:
         """Make a queue pair on each path."""
-        if pinned or self.packet.spread == "none":
-            return self.state.add_qps(*self._paths(paths), **options)
-        ptr, links, rows = self._spread(paths)
-        numbers = self.state.add_qps(ptr, links, **options)
-        self.state.qps.path[numbers] = rows
+        sprayed = not pinned and self.packet.spread != "none"
+        if sprayed:
+            ptr, links, rows, back = self._spread(paths)
+            numbers = self.state.add_qps(ptr, links, **options)
+            self.state.qps.path[numbers] = rows
+            if options.get("back") is None:
+                self.state.qps.back[numbers] = back
+        else:
+            numbers = self.state.add_qps(*self._paths(paths), **options)
+        if self.failures.changing and not pinned:
+            back = options.get("back") is not None
+            self.failures.note_lanes(numbers, paths, sprayed=sprayed, back=back)
         return numbers
 
     def _paths(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -223,6 +253,7 @@ class PacketEngine(JobEngine):
         for _ in range(min(_LOOKS, len(self._unused))):
             number = self._unused.popleft()
             if self._quiet(number):
+                self.failures.forget(number)
                 return number
             self._unused.append(number)
         return None
@@ -256,8 +287,35 @@ class PacketEngine(JobEngine):
         raise InputError(f"flow '{flow.id}' is not under way")
 
     def set_link(self, link: int, *, up: bool | None = None, rate_bps: int | None = None) -> None:
-        """Refuse: links do not change during a packet run of this version."""
-        raise InputError("links cannot change during a packet run in this version")
+        """Change one direction of a cable from now on; routing follows after the delay."""
+        at = int(self.env.now)
+        port = self.state.ports[link]
+        change = LinkChange(
+            at_ps=at, link=link, up=bool(port.up) if up is None else up,
+            rate_bps=int(port.rate) if rate_bps is None else rate_bps,
+        )  # fmt: skip
+        self.failures.now(self.state, change)
+
+    def routes_changed(self) -> None:
+        """Forget what was worked out on routes that are no more."""
+        self._bound.clear()
+        self._ways = None
+
+    def carry_over(self, remap: NDArray[np.int32]) -> None:
+        """Let work under way, and queue pairs kept by path, have the paths that took the place."""
+        moved = np.flatnonzero(remap[:-1] != np.arange(len(remap) - 1))
+        room = int(remap.max(initial=-1)) + 1
+        if len(self._lanes) < room:
+            more = np.full(2 * room, lay.NONE, np.int32)
+            more[: len(self._lanes)] = self._lanes
+            self._lanes = more
+        self._lanes[remap[moved]] = self._lanes[moved]
+        for job in self._jobs.values():
+            new = remap[job.bound.path]
+            if (new != job.bound.path).any():
+                wire = self.table.wire_bytes(new, job.bound.schedule.size_bytes)
+                job.before = (*job.before, job.bound)
+                job.bound = BoundSchedule(job.bound.schedule, self.table, new, wire)
 
     # ------------------------------------------------------------------ time
     @property
@@ -278,12 +336,16 @@ class PacketEngine(JobEngine):
                 return state.now_ps
             if code == lay.SUSPECT:
                 self.cycle = deadlock_cycle(state)
-                if not self.cycle:
+                if not self.cycle and not (limit_ps is None and self.failures.stands(state)):
                     continue
+                self._still = not self.cycle
                 self._ended = []
                 return state.now_ps
+            if code == lay.ACTION:
+                self.failures.take(state)
+                continue
             if code == lay.FAILED:
-                self._fail(int(state.run.failed_qp))
+                self._gave_up = int(state.run.failed_qp)
                 state.run.failed_qp = lay.NONE
                 self._ended = []
                 return state.now_ps
@@ -323,6 +385,12 @@ class PacketEngine(JobEngine):
         """
         if self.cycle:
             raise StalledError(self._deadlocked())
+        if self._still:
+            raise StalledError(self.failures.said(self.state))
+        if self._gave_up >= 0:
+            gave_up, self._gave_up = self._gave_up, lay.NONE
+            self._fail(gave_up)
+            return
         groups, self._ended = self._ended, []
         for group in groups:
             job = self._jobs.pop(group)
@@ -376,7 +444,7 @@ class PacketEngine(JobEngine):
 
     def network(self) -> dict[str, Any]:
         """Return what the network did, in totals: pauses, marks, drops."""
-        return network_totals(self)
+        return {**network_totals(self), **self.failures.network()}
 
     def link_columns(self) -> dict[str, list[int]]:
         """Return pauses, marks, drops and peaks of each link."""

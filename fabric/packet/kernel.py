@@ -14,6 +14,7 @@ from railweave.fabric.packet.buffers import PS_BYTE, admit, give_back, refresh
 from railweave.fabric.packet.events import pull, push
 from railweave.fabric.packet.hosts import post, wake
 from railweave.fabric.packet.layout import (
+    ACTION,
     ARRIVE,
     CHECK,
     CLASS_BITS,
@@ -32,10 +33,12 @@ from railweave.fabric.packet.layout import (
     HEADER_BYTES,
     IDLE,
     KIND_SHIFT,
+    LINK_CHANGE,
     NEED_EVENTS,
     NEED_PACKETS,
     NONE,
     PAUSED,
+    POLL,
     POST,
     PULL,
     QP_PACED,
@@ -49,6 +52,7 @@ from railweave.fabric.packet.layout import (
     TRIMMED,
     TX_END,
 )
+from railweave.fabric.packet.outages import astray, lose
 from railweave.fabric.packet.ports import mark, start
 from railweave.fabric.packet.queues import enqueue, free_packet
 from railweave.fabric.packet.rates import cut_tick, rate_tick
@@ -141,6 +145,9 @@ def _effective(
             return np.int64(NONE)
     elif arg > 0:
         row.pauses += 1
+        row.heard = run.now
+        if port.deaf & bit:  # a watchdog lets it heed no pause
+            return np.int64(NONE)
         if port.blocked & bit == 0:
             port.blocked |= bit
             row.since = run.now
@@ -151,6 +158,10 @@ def _effective(
                 row.expiry = 1
                 key = (EFFECTIVE << CLASS_SHIFT) | (EXPIRY << KIND_SHIFT) | (link << 4) | klass
                 push(runs, ev, wheel, far, row.until, key, 0)
+        if run.poll_ps > 0 and run.polling == 0:
+            run.polling = 1
+            at = (run.now // run.poll_ps + 1) * run.poll_ps
+            push(runs, ev, wheel, far, at, (CHECK << CLASS_SHIFT) | POLL, 0)
         if run.check_ps > 0 and run.checking == 0:
             run.checking = 1
             push(runs, ev, wheel, far, run.now + run.check_ps, CHECK << CLASS_SHIFT, 0)
@@ -231,7 +242,9 @@ def advance(
             if onward < NONE:
                 ahead = choose(runs, ports, egress, qps, hops, packet, ahead)
                 onward = np.int64(hops[ahead].link)
-            if onward < 0:
+            if run.failing == 1 and astray(ports, packet, link, onward):
+                lose(runs, ev, wheel, far, ports, egress, packets, qps, link, onward, arg)
+            elif onward < 0:
                 if qps[packet.qp].mode == TRIM:
                     kick = receive_sprayed(
                         runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups,
@@ -327,8 +340,12 @@ def advance(
         elif kind == DONE:
             _complete(runs, nodes, groups, succ, ready, entity)
         elif kind == CHECK:
+            if entity > 0:
+                return ACTION
             if _check(runs, ev, wheel, far, ports, egress) == 1:
                 return SUSPECT
+        elif kind == LINK_CHANGE:
+            return ACTION
         else:
             number = entity & _KINDS
             timer = entity >> KIND_SHIFT

@@ -78,6 +78,12 @@ NEED_EVENTS: Final = 4
 NEED_PACKETS: Final = 5
 SUSPECT: Final = 6  # paused queues that have not moved for a while
 FAILED: Final = 7  # a queue pair gave up
+ACTION: Final = 8  # a link changes, a storm or a watchdog has its turn
+
+# Entities of CHECK events: the look for deadlocks, the poll of the watchdog, a sample.
+LOOK: Final = 0
+POLL: Final = 1
+SAMPLE: Final = 2
 
 # What a queue pair is doing.
 QP_IDLE: Final = 0
@@ -200,6 +206,10 @@ RUN: Final = np.dtype(
         ("pull_packets", "i8"),  # that one pull grants at most
         ("pull_share", "f8"),  # of the receiver's rate that pulls ask for
         ("pulls", "i8"),
+        ("failing", "i8"),  # packets may go astray: links fail, or a watchdog drops
+        ("poll_ps", "i8"),  # of the watchdog; 0: there is none
+        ("polling", "i8"),  # 1 while a poll is on its way
+        ("refresh_ps", "i8"),  # between refreshes of a pause; 0: half of what a pause lasts
     ],
     align=True,
 )
@@ -249,7 +259,9 @@ PORT: Final = np.dtype(
         ("pull_head", "i4"),  # queue pairs that this host is to give credit to, in turn
         ("pull_tail", "i4"),
         ("pull_on", "i8"),  # 1 while a pull event is on its way
-        ("unused", "i8", 3),
+        ("deaf", "i4"),  # classes that heed no pause
+        ("dropping", "i4"),  # classes of which it drops whatever comes
+        ("unused", "i8", 2),
     ],
     align=True,
 )
@@ -281,7 +293,8 @@ EGRESS: Final = np.dtype(
         ("seen", "i8"),  # frames at the last check
         ("expiry", "i8"),  # 1 while an expiry event is on its way
         ("room", "i8"),  # lossy: bytes it may hold at most
-        ("unused", "i8", 2),
+        ("heard", "i8"),  # when the last XOFF took effect
+        ("unused", "i8"),
     ],
     align=True,
 )

@@ -97,6 +97,22 @@ class BufferModel(FileModel):
         return self
 
 
+class WatchdogModel(FileModel):
+    """A watchdog over paused queues of switches (SONiC's)."""
+
+    enabled: bool | None = Field(None, description="It watches (true, where the block is given)")
+    detect: Time | None = Field(
+        None, ge=1, description="A queue paused so long without a break is stuck (200ms [SON])"
+    )
+    poll: Time | None = Field(None, ge=1, description="How often it looks (100ms [A])")
+    restore: Time | None = Field(
+        None, ge=1, description="Without pauses for so long they count again (2 x detect [SON])"
+    )
+    action: Literal["drop", "forward", "alert"] | None = Field(
+        None, description="Drop a stuck queue, send it in spite of pauses, or only tell (drop)"
+    )
+
+
 class PfcModel(FileModel):
     """Priority flow control (IEEE 802.1Qbb)."""
 
@@ -111,13 +127,10 @@ class PfcModel(FileModel):
         None, description="Priorities that are lossless ([3])"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _not_yet(cls, data: Any) -> Any:
-        for key in ("watchdog", "refresh"):
-            if isinstance(data, dict) and key in data:
-                raise fault("this is not in this version", key=key, expected=f"no '{key}'")
-        return data
+    refresh: Time | None = Field(
+        None, ge=1, description="A pause is repeated so long after it (half of 65535 quanta [802])"
+    )
+    watchdog: WatchdogModel | None = None
 
 
 class EcnModel(FileModel):

@@ -328,6 +328,6 @@ def timeout(
     else:
         qp.recover = qp.high
         qp.scan = qp.una
-        qp.sacked = max(qp.sacked, qp.una + 1)
+        qp.sacked = qp.high  # nothing was heard of the others: taken for lost (RFC 6675, 5.1)
     start_rto(runs, ev, wheel, far, qps, pair)
     return resume(runs, ev, wheel, far, ports, egress, qps, bits, pair)

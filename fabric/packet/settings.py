@@ -15,7 +15,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-__all__ = ["CcSettings", "PacketSettings", "cc_profile", "ecn_thresholds", "headroom_bytes"]
+__all__ = [
+    "CcSettings",
+    "PacketSettings",
+    "Watchdog",
+    "cc_profile",
+    "ecn_thresholds",
+    "headroom_bytes",
+]
 
 US: Final = 1_000_000
 
@@ -98,6 +105,28 @@ def cc_profile(name: str, **changes: object) -> CcSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watchdog:
+    """A watchdog over paused queues of switches; times in ps [SON].
+
+    Parameters
+    ----------
+    detect_ps
+        A queue is taken for stuck when it was paused so long without a break.
+    poll_ps
+        How often it looks [A].
+    restore_ps
+        Without a pause for so long, pauses count again.
+    action
+        ``drop`` what the queue has and gets, ``forward`` it in spite of pauses, or ``alert`` only.
+    """
+
+    detect_ps: int = 200_000 * US
+    poll_ps: int = 100_000 * US
+    restore_ps: int = 400_000 * US
+    action: Literal["drop", "forward", "alert"] = "drop"
+
+
+@dataclass(frozen=True, kw_only=True)
 class PacketSettings:
     """Settings of the packet engine; None: the default of the link's rate or of the device.
 
@@ -118,7 +147,11 @@ class PacketSettings:
     response_ps
         From a pause frame's arrival to its effect.
     pfc_expiry
-        Pauses end by themselves after 65,535 quanta and are refreshed after half of that.
+        Pauses end by themselves after 65,535 quanta and are refreshed before.
+    refresh_ps
+        How long after a pause it is repeated; None: half of 65,535 quanta.
+    watchdog
+        Over paused queues, or None.
     buffer_bytes
         Of a switch; None: its catalogue entry's, or 64 MB.
     reserve_bytes
@@ -186,6 +219,8 @@ class PacketSettings:
     lossless: tuple[int, ...] = (3,)
     response_ps: int | None = None
     pfc_expiry: bool = True
+    refresh_ps: int | None = None
+    watchdog: Watchdog | None = None
     buffer_bytes: int | None = None
     reserve_bytes: int = 4096
     alpha: float = 0.125
@@ -220,6 +255,11 @@ class PacketSettings:
     flowlet_gap_ps: int = 50 * US
     seed: int = 1
     use_wheel: bool = True
+
+    @property
+    def drops_on_storms(self) -> bool:
+        """Whether a watchdog may have packets dropped."""
+        return self.watchdog is not None and self.watchdog.action != "alert"
 
 
 def quantum_ps(rate_bps: int) -> int:

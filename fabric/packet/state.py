@@ -107,6 +107,8 @@ class PacketState:
         802.1p priorities of data, besides that of the settings.
     trace_rows
         Keep that many events from the start on, int64 (rows, 3): time, key, what.
+    failing
+        Links may go down during the run.
     """
 
     def __init__(
@@ -119,7 +121,9 @@ class PacketState:
         priorities: Sequence[int] = (),
         trace_rows: int = 0,
         tracing: bool = False,
+        failing: bool = False,
     ) -> None:
+        self.failing = failing or settings.drops_on_storms
         self.fabric, self.network, self.settings = fabric, network, settings
         data = sorted({settings.priority, *priorities} - {settings.control_priority})
         self.priorities = (*data, settings.control_priority)  # by class
@@ -178,6 +182,9 @@ class PacketState:
         run.sender_ends = int(settings.fct_at_sender)
         run.pfc_expiry = int(settings.pfc_expiry)
         run.check_ps = _CHECK_PS
+        run.failing = int(self.failing)
+        run.refresh_ps = settings.refresh_ps or 0
+        run.poll_ps = 0 if settings.watchdog is None else settings.watchdog.poll_ps
         run.enqueue_marks = int(settings.ecn_at_enqueue)
         run.loss = settings.loss_rate
         run.failed_qp = lay.NONE
@@ -219,6 +226,8 @@ class PacketState:
         """Whether no packet can be lost."""
         models = self.fabric.link_model[self.fabric.link_network]
         held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if self.settings.pfc else ()))
+        if self.failing:
+            return False
         return self.settings.loss_rate == 0.0 and bool(np.isin(models, held).all())
 
     def _set_ports(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from railweave.fabric.packet.victims import victims
+from railweave.fabric.packet.victims import MOST_VICTIMS, victims
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +33,7 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
     state = engine.state
     run, egress = state.run, state.egress
     paused = _paused_ps(engine)
+    slowed = victims(engine, paused.reshape(engine.fabric.n_links, -1).sum(axis=1))
     return {
         "pause_frames": int(state.ingress.sent.sum()),
         "resume_frames": int(state.ports.pauses.sum() - state.ingress.sent.sum()),
@@ -46,6 +47,7 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
             "lossless_violation": int(run.violations),
             "random": int(run.drops_random),
             "link_down": int(run.drops_down),
+            "watchdog": int(run.drops_watchdog),
         },
         "trims": int(run.trims),
         "pulls": int(run.pulls),
@@ -56,7 +58,9 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
             {"link": engine.fabric.link_name(link), "priority": priority}
             for link, priority in engine.cycle
         ],
-        "victims": victims(engine, paused.reshape(engine.fabric.n_links, -1).sum(axis=1)),
+        "headroom_bytes": int(state.ingress.room[state.ingress.kind == 1].sum()),
+        "victim_count": len(slowed),
+        "victims": slowed[:MOST_VICTIMS],
     }
 
 

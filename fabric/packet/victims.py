@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from railweave.fabric.packet.engine import PacketEngine
 
-__all__ = ["victims"]
+__all__ = ["MOST_VICTIMS", "victims"]
 
-_MOST = 100  # victims listed, the slowest first
+MOST_VICTIMS = 100
+"""Victims that a result lists, the slowest first."""
+
 _SLOWED = 1.05  # times the bound
 _FRAMES = 4  # a queue of so many frames had more to carry than it could
 
@@ -54,7 +56,7 @@ def victims(engine: PacketEngine, paused_ps: NDArray[np.int64]) -> list[dict[str
     found.sort(key=lambda victim: (-victim[0], victim[1]))
     return [
         {"flow": flow, "root_port": fabric.link_name(root), "slowdown": round(slowdown, 6)}
-        for slowdown, flow, root in found[:_MOST]
+        for slowdown, flow, root in found
     ]
 
 
