@@ -201,8 +201,8 @@ class PacketEngine(JobEngine):
         else:
             numbers = self.state.add_qps(*self._paths(paths), **options)
         if self.failures.changing and not pinned:
-            back = options.get("back") is not None
-            self.failures.note_lanes(numbers, paths, sprayed=sprayed, back=back)
+            pinned_back = options.get("back") is not None
+            self.failures.note_lanes(numbers, paths, sprayed=sprayed, back=pinned_back)
         return numbers
 
     def _paths(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
