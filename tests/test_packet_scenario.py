@@ -162,6 +162,24 @@ def test_a_deadlock_is_found_and_its_circle_named(expiry: bool) -> None:
     assert all(record.end_ps < 0 for record in result.records)
 
 
+def test_a_circle_that_does_not_close_is_a_caution() -> None:
+    """The same flows, too short to fill the buffers: the run ends, and says what could happen."""
+    flows = [
+        {"id": f"h{i}", "src": f"h{i}", "dst": f"h{(i + 2) % 3}", "size": "8kB",
+         "path": [f"h{i}", *(f"s{(i + k) % 3}" for k in range(3)), f"h{(i + 2) % 3}"]}
+        for i in range(3)
+    ]  # fmt: skip
+    result = run_scenario(scenario(TRIANGLE, flows, network={**BARE, "cc": {"kind": "none"}}))
+    assert result.status == "completed"
+    said = [line for line in result.warnings if "wait for each other in a circle" in line]
+    assert said == [
+        "lossless links can wait for each other in a circle, and so deadlock: "
+        "s0:2>s1:2 -> s1:3>s2:2 -> s2:3>s0:3"
+    ]
+    one_way = run_scenario(scenario(TRIANGLE, flows[:1], network=BARE))
+    assert not [line for line in one_way.warnings if "circle" in line]
+
+
 def test_a_collective_runs_its_own_graph() -> None:
     """A ring all_reduce over packets takes at least its bound and at most a little more."""
     data = {

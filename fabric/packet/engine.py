@@ -27,6 +27,7 @@ from railweave.fabric.packet.telemetry import (
     link_columns,
     network_totals,
 )
+from railweave.fabric.packet.victims import waiting_cautions
 from railweave.fabric.reroute import ReroutingBinder
 from railweave.fabric.units import PS_PER_S
 from railweave.fabric.usage import expand_spans
@@ -458,6 +459,10 @@ class PacketEngine(JobEngine):
         """Return the counters of one flow so far."""
         done = self._counts.get(record)
         return flow_counts(self, self._flows[record]) if done is None else done
+
+    def cautions(self) -> list[str]:
+        """Name a circle of lossless links that the routes of this run could deadlock on."""
+        return waiting_cautions(self)
 
     def waiting(self) -> list[str]:
         """Say what has started and cannot end."""

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric.dependency import cycles
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from railweave.fabric.packet.engine import PacketEngine
 
-__all__ = ["MOST_VICTIMS", "victims"]
+__all__ = ["MOST_VICTIMS", "victims", "waiting_cautions"]
 
 MOST_VICTIMS = 100
 """Victims that a result lists, the slowest first."""
@@ -58,6 +60,30 @@ def victims(engine: PacketEngine, paused_ps: NDArray[np.int64]) -> list[dict[str
         {"flow": flow, "root_port": fabric.link_name(root), "slowdown": round(slowdown, 6)}
         for slowdown, flow, root in found
     ]
+
+
+def waiting_cautions(engine: PacketEngine) -> list[str]:
+    """Say whether lossless links can wait for each other in a circle on the routes in use.
+
+    Up/down routes cannot; pinned paths and switches without tiers may.
+    """
+    fabric, records = engine.fabric, engine.records()
+    pinned = [record for record in records if record.flow.path is not None]
+    if np.any(fabric.tier[fabric.switches] < 0):
+        table = engine.table
+        paths = [table.links_of(path).tolist() for path in range(len(table))]
+        own = engine.packet.priority
+    elif pinned:
+        paths, own = [list(record.path) for record in records], engine.packet.priority
+    else:
+        return []
+    if engine.packet.pfc is False or own not in engine.packet.lossless or engine.cycle:
+        return []
+    found = cycles(fabric, paths, limit=1)
+    if not found:
+        return []
+    names = " -> ".join(fabric.link_name(link) for link, _ in found[0])
+    return [f"lossless links can wait for each other in a circle, and so deadlock: {names}"]
 
 
 def _root(
