@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 MOST_TOLERANCE = 0.2
 """Largest relative error that an engine may be allowed."""
 
+SERIES = ("queue_bytes", "sent_bytes", "paused_ps", "ecn_marked", "dropped")
+"""Columns of ``ports.csv`` after time and port: the queue, and what was counted up to then."""
+
 __all__ = [
     "MOST_TOLERANCE",
+    "SERIES",
     "Capabilities",
     "CollectiveRecord",
     "Engine",
@@ -205,6 +209,10 @@ class Engine(ABC):
     def link_columns(self) -> dict[str, list[int]]:
         """Return further columns of ``links.csv``: a value for each link."""
         return {}
+
+    def port_series(self) -> list[list[Any]]:
+        """Return rows of ``ports.csv``: time, port, and `SERIES`."""
+        return []
 
     def flow_columns(self) -> dict[str, list[Any]]:
         """Return further columns of ``flows.csv``: a value for each record."""

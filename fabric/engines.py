@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.fabric.jobs import JobEngine
     from railweave.fabric.network import NetworkSettings
+    from railweave.fabric.packet.sampling import SampleSettings
     from railweave.fabric.packet.settings import PacketSettings
     from railweave.fabric.routing import Routing
 
@@ -36,6 +37,7 @@ def make_engine(
     memo: bool = True,
     tolerance: float = 0.0,
     packet: PacketSettings | None = None,
+    samples: SampleSettings | None = None,
     changing: NDArray[np.bool_] | None = None,
     detection_delay_ps: int = DETECTION_DELAY_PS,
 ) -> JobEngine:
@@ -53,6 +55,8 @@ def make_engine(
         Relative error that the fluid engine may make for the sake of speed.
     packet
         Settings of the packet engine; None: its defaults.
+    samples
+        What the packet engine samples over time; None: nothing.
     changing, detection_delay_ps
         bool (links,): links that change during the run, and how long routing takes to notice, as
         `FaultyFluidEngine` has them; None: none does.
@@ -88,7 +92,7 @@ def make_engine(
 
         return PacketEngine(
             env, fabric, routing, settings, packet=packet, buffers=switch_buffers(fabric),
-            changing=changing, detection_delay_ps=detection_delay_ps, **options,
+            samples=samples, changing=changing, detection_delay_ps=detection_delay_ps, **options,
         )  # fmt: skip
     raise InputError(
         f"'{kind}' is not an engine of this version",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARQUET_FILES", "write_parquet"]
 
-_TABLES: Final = ("flows", "links", "requests")
+_TABLES: Final = ("flows", "links", "requests", "ports")
 PARQUET_FILES: Final = tuple(f"{table}.parquet" for table in _TABLES)
 
 

@@ -251,6 +251,8 @@ class Result:
         What the network did beside, in totals (the packet engine: pauses, marks, drops).
     link_columns, flow_columns
         Further columns of the tables, a value for each link or record.
+    port_series
+        Rows of ``ports.csv``: time, port, and `railweave.fabric.engine.SERIES`.
     error
         Why the run did not complete, or None.
     timeline
@@ -276,6 +278,7 @@ class Result:
     network: Mapping[str, Any] = field(default_factory=dict, repr=False)
     link_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
     flow_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)
+    port_series: tuple[list[Any], ...] = field(default=(), repr=False)
     error: RailweaveError | None = None
     timeline: Timeline | None = field(default=None, repr=False)
 

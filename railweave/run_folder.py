@@ -20,6 +20,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from railweave.fabric.engine import SERIES
 from railweave.fabric.errors import InputError
 from railweave.parquet import PARQUET_FILES, write_parquet
 from railweave.trace_events import trace_events
@@ -44,7 +45,9 @@ REQUESTS_FILE: Final = "requests.csv"
 """Only in the folder of a run with a serving workload."""
 TIMELINE_FILE: Final = "timeline.json"
 """Only where a timeline was asked for: the load of each network link over time."""
-OPTIONAL_FILES: Final = (REQUESTS_FILE, TIMELINE_FILE, *PARQUET_FILES)
+PORTS_FILE: Final = "ports.csv"
+"""Only where ports were chosen to be sampled: their queues over time."""
+OPTIONAL_FILES: Final = (REQUESTS_FILE, TIMELINE_FILE, PORTS_FILE, *PARQUET_FILES)
 DEFAULT_PARENT: Final = "runs"
 _LIBRARIES: Final = ("networkx", "numba", "numpy", "pydantic", "pyyaml", "railweave", "simpy")
 
@@ -156,6 +159,8 @@ def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     }
     if result.requests:
         files[REQUESTS_FILE] = _requests_csv(result)
+    if result.port_series:
+        files[PORTS_FILE] = _csv(("time_ps", "port", *SERIES), result.port_series)
     if result.timeline is not None:
         files[TIMELINE_FILE] = json.dumps(
             result.timeline.to_dict(result.fabric), ensure_ascii=False, separators=(",", ":")

@@ -30,7 +30,7 @@ from railweave.result import (
 from railweave.scenario import Scenario, load_scenario, scenario_sha256
 from railweave.timeline import Recorder, RunEnvironment
 from railweave.topologies.checks import protocol_findings
-from railweave.workloads.workload import Findings, WorkloadContext, relocated
+from railweave.workloads.workload import Findings, WorkloadContext, locating, relocated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from railweave.fabric.engine import Engine
     from railweave.fabric.faults import FaultPlan
     from railweave.fabric.graph import Fabric
+    from railweave.fabric.packet.sampling import SampleSettings
     from railweave.fabric.routing import Routing
     from railweave.result import Status
     from railweave.scenario import ScenarioSource
@@ -141,10 +142,23 @@ def set_stage(env: FabricEnvironment, scenario: Scenario) -> Stage:
         qp_mode=model.routing.qp_mode,
         tolerance=model.fluid.tolerance,
         packet=scenario.packet,
+        samples=_samples(scenario, fabric),
         changing=faults.changing if faults.changes else None,
         detection_delay_ps=model.routing.detection_delay,
     )
     return Stage(fabric=fabric, routing=routing, engine=engine, faults=faults)
+
+
+def _samples(scenario: Scenario, fabric: Fabric) -> SampleSettings | None:
+    """Return what the scenario wants sampled."""
+    wanted = scenario.model.telemetry
+    if wanted is None:
+        return None
+    from railweave.fabric.packet.sampling import SampleSettings, port_links
+
+    with locating(scenario.document, "telemetry", "ports"):
+        links = port_links(fabric, wanted.ports)
+    return SampleSettings(every_ps=wanted.every, ports=links, most=wanted.most)
 
 
 def faulted_fabric(scenario: Scenario) -> Fabric:
@@ -397,6 +411,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         network={**fault_rows(run.faults, until_ps=now), **engine.network()},
         link_columns=engine.link_columns(),
         flow_columns=engine.flow_columns(),
+        port_series=tuple(engine.port_series()),
         error=error,
         timeline=None if run.env.recorder is None else run.env.recorder.finish(now),
     )

@@ -52,6 +52,7 @@ __all__ = [
     "Scenario",
     "ScenarioModel",
     "ScenarioSource",
+    "TelemetryModel",
     "load_scenario",
     "scenario_schema",
     "scenario_sha256",
@@ -113,6 +114,16 @@ class FluidModel(FileModel):
     )
 
 
+class TelemetryModel(FileModel):
+    """Queues over time (packet engine): for chosen ports in ``ports.csv``, for all as percentiles."""
+
+    every: Time = Field(10_000_000, ge=1, description="Between samples; it grows with long runs")
+    ports: tuple[str, ...] = Field(
+        (), description="Ports (leaf0:3) or links (leaf0:3>spine1:0) whose series are kept"
+    )
+    most: int = Field(4096, ge=2, le=10**6, description="Samples that a series has at most")
+
+
 class FaultModel(FileModel):
     """What breaks, slows down or comes back, before the run begins or during it."""
 
@@ -146,6 +157,7 @@ class ScenarioModel(FileModel):
     placement: PlacementModel = PlacementModel()
     routing: RoutingModel = RoutingModel()
     fluid: FluidModel = FluidModel()
+    telemetry: TelemetryModel | None = None
     network: NetworkModel = Field(
         NetworkModel(), description="Over the topology's own network defaults"
     )
@@ -240,6 +252,7 @@ class Scenario:
             "placement": dumped["placement"],
             "routing": dumped["routing"],
             **({"fluid": dumped["fluid"]} if model.engine == "fluid" else {}),
+            **({} if model.telemetry is None else {"telemetry": dumped["telemetry"]}),
             "network": self._resolved_network(),
             "faults": dumped["faults"],
             "workload": workloads[0] if isinstance(model.workload, dict) else workloads,
@@ -352,6 +365,12 @@ def _refuse_later(document: Document, model: ScenarioModel) -> None:
             f"the {model.engine} engine has no tolerance",
             at=("fluid", "tolerance"),
             expected="engine: fluid",
+        )
+    if model.engine != "packet" and model.telemetry is not None:
+        raise document.error(
+            f"the {model.engine} engine has no queues",
+            at=("telemetry",),
+            expected="engine: packet",
         )
     for key in _PACKET_KEYS:
         if model.engine != "packet" and getattr(model.routing, key) is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from railweave.fabric.engine import SERIES
+
 if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.result import Result
@@ -72,6 +74,28 @@ def _instants(result: Result) -> list[dict[str, Any]]:
     ]
 
 
+def _counters(result: Result) -> list[dict[str, Any]]:
+    """Return counter tracks of sampled ports: the queue, and the share of time paused."""
+    if not result.port_series:
+        return []
+    fabric = result.fabric
+    pid = len(fabric.host_names) + 2 + fabric.n_devices
+    queue, paused = 2 + SERIES.index("queue_bytes"), 2 + SERIES.index("paused_ps")
+    events = [_process(pid, "ports")]
+    before: dict[str, tuple[int, int]] = {}
+    for row in result.port_series:
+        at, port = row[0], row[1]
+        last_at, last_paused = before.get(port, (0, 0))
+        share = (row[paused] - last_paused) / max(at - last_at, 1)
+        before[port] = at, row[paused]
+        common = {"ph": "C", "pid": pid, "tid": 0, "ts": _us(at)}
+        events += [
+            {**common, "name": f"queue {port}", "args": {"bytes": row[queue]}},
+            {**common, "name": f"paused {port}", "args": {"share": round(share, 6)}},
+        ]
+    return events
+
+
 def trace_events(result: Result) -> dict[str, Any]:
     """Return the trace object of a run.
 
@@ -129,7 +153,7 @@ def trace_events(result: Result) -> dict[str, Any]:
                 "ended": record.end_ps >= 0,
             },
         )
-    events += _instants(result)
+    events += _instants(result) + _counters(result)
     return {
         "displayTimeUnit": "ns",
         "otherData": {

@@ -19,6 +19,7 @@ from railweave.fabric.packet.balance import Ways
 from railweave.fabric.packet.bounds import PacketPaths
 from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.failures import Failures
+from railweave.fabric.packet.sampling import Sampler
 from railweave.fabric.packet.settings import PacketSettings
 from railweave.fabric.packet.state import PacketState
 from railweave.fabric.packet.telemetry import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.faults import FaultPlan
     from railweave.fabric.flow import Flow
+    from railweave.fabric.packet.sampling import SampleSettings
     from railweave.fabric.schedule import Schedule
 
 __all__ = ["PacketEngine"]
@@ -58,6 +60,8 @@ class PacketEngine(JobEngine):
         int64 (switches,): bytes of each network switch's buffer; None: the default for all.
     trace_rows
         Keep the first events of the run, for tests.
+    samples
+        Of queues over time; None: none are taken.
     changing, detection_delay_ps
         bool (links,): links that change during the run, and how long routing takes to notice;
         None: none does.
@@ -73,6 +77,7 @@ class PacketEngine(JobEngine):
         buffers: NDArray[np.int64] | None = None,
         trace_rows: int = 0,
         tracing: bool = False,
+        samples: SampleSettings | None = None,
         changing: NDArray[np.bool_] | None = None,
         detection_delay_ps: int = DETECTION_DELAY_PS,
         **options: Any,
@@ -82,6 +87,7 @@ class PacketEngine(JobEngine):
         old = self.binder
         kind = Binder if changing is None else ReroutingBinder
         self.binder = kind(self.table, old.routing, qps=old.qps, split=old.split)
+        self.sampler = None if samples is None else Sampler(samples, self.fabric.n_links)
         self.failures = Failures(self, changing, detection_delay_ps)
         self.packet = packet or PacketSettings()
         self._buffers = buffers
@@ -160,6 +166,8 @@ class PacketEngine(JobEngine):
         group = self._write(job, qp)
         self._pairs[group] = pairs
         state.begin(group, job.bound.roots, at_ps=int(self.env.now))
+        if self.sampler is not None:
+            self.sampler.arm(state)
 
     def _bind(self, schedule: Schedule, devices: NDArray[np.int32]) -> BoundSchedule:
         """Bind a schedule with a node for every run of its loops."""
@@ -450,6 +458,13 @@ class PacketEngine(JobEngine):
     def link_columns(self) -> dict[str, list[int]]:
         """Return pauses, marks, drops and peaks of each link."""
         return link_columns(self)
+
+    def port_series(self) -> list[list[Any]]:
+        """Return rows of ``ports.csv``: time, port, then `railweave.fabric.engine.SERIES`."""
+        if self.sampler is None:
+            return []
+        fabric = self.fabric
+        return self.sampler.series([fabric.link_name(i) for i in range(fabric.n_links)])
 
     def flow_columns(self) -> dict[str, list[Any]]:
         """Return marks, notifications and retransmissions of each flow, and its path."""

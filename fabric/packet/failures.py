@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from railweave.fabric.packet.engine import PacketEngine
     from railweave.fabric.packet.state import PacketState
 
-__all__ = ["Failures", "as_python"]
+__all__ = ["Failures", "as_python", "push_event"]
 
 _MOST_QUANTA: Final = 65535
 _STILL_PS: Final = 100 * 10**9  # nothing moves for so long under an endless storm: it never will
@@ -52,6 +52,13 @@ def as_python(kernel: Callable[..., Any], *arguments: Any) -> Any:
         return getattr(kernel, "function", kernel)(*arguments)
     finally:
         Kernel.interpreting -= 1
+
+
+def push_event(state: PacketState, at_ps: int, key: int) -> None:
+    """Add an event from outside the kernel."""
+    if state.run.ev_left < state.spare or len(state.far) - state.run.far < state.spare:
+        state.grow_events(2 * len(state.ev))
+    as_python(push, state.runs, state.ev, state.wheel, state.far, at_ps, key, 0)
 
 
 @dataclass
@@ -145,19 +152,16 @@ class Failures:
             if at_ps == 0:
                 self._act(state, number)
             else:
-                self._push(state, at_ps, (lay.LINK_CHANGE << lay.CLASS_SHIFT) | number)
-
-    @staticmethod
-    def _push(state: PacketState, at_ps: int, key: int) -> None:
-        if state.run.ev_left < state.spare or len(state.far) - state.run.far < state.spare:
-            state.grow_events(2 * len(state.ev))
-        as_python(push, state.runs, state.ev, state.wheel, state.far, at_ps, key, 0)
+                push_event(state, at_ps, (lay.LINK_CHANGE << lay.CLASS_SHIFT) | number)
 
     # ------------------------------------------------------------------ acting
     def take(self, state: PacketState) -> None:
         """Do what the event that stopped the kernel asks for."""
         key = int(state.run.ev_key)
-        if key >> lay.CLASS_SHIFT == lay.LINK_CHANGE:
+        if key == (lay.CHECK << lay.CLASS_SHIFT) | lay.SAMPLE:
+            assert self.engine.sampler is not None
+            self.engine.sampler.take(state)
+        elif key >> lay.CLASS_SHIFT == lay.LINK_CHANGE:
             self._act(state, key & lay.ENTITY_MASK)
         else:
             self._poll(state)
@@ -196,7 +200,7 @@ class Failures:
         """Let a port try to send in this instant."""
         if state.ports[link].pending == 0:
             state.ports[link].pending = 1
-            self._push(state, int(state.run.now), (lay.TX_END << lay.CLASS_SHIFT) | link)
+            push_event(state, int(state.run.now), (lay.TX_END << lay.CLASS_SHIFT) | link)
 
     def _flush(self, state: PacketState, queue: int) -> None:
         count, number = 0, int(state.egress[queue].head)
@@ -236,7 +240,7 @@ class Failures:
         if storm.until_ps >= 0:
             again = min(again, storm.until_ps)
         if again > now:
-            self._push(state, again, (lay.LINK_CHANGE << lay.CLASS_SHIFT) | number)
+            push_event(state, again, (lay.LINK_CHANGE << lay.CLASS_SHIFT) | number)
 
     def stands(self, state: PacketState) -> bool:
         """Whether an endless storm has stopped all there is for long enough to say so."""
@@ -284,7 +288,7 @@ class Failures:
         if run.blocked > 0 or any(one["action"] != "alert" for one in self._acted.values()):
             run.polling = 1
             at = (now // dog.poll_ps + 1) * dog.poll_ps
-            self._push(state, at, (lay.CHECK << lay.CLASS_SHIFT) | lay.POLL)
+            push_event(state, at, (lay.CHECK << lay.CLASS_SHIFT) | lay.POLL)
 
     def _let_loose(self, state: PacketState, link: int, klass: int, action: str) -> None:
         if (link, klass) in self._acted:  # an alert was given already

@@ -294,7 +294,7 @@ EGRESS: Final = np.dtype(
         ("expiry", "i8"),  # 1 while an expiry event is on its way
         ("room", "i8"),  # lossy: bytes it may hold at most
         ("heard", "i8"),  # when the last XOFF took effect
-        ("unused", "i8"),
+        ("lost", "i8"),  # packets lost at random on the wire
     ],
     align=True,
 )

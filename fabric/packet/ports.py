@@ -183,6 +183,7 @@ def start(
         )
     if lost:
         run.drops_random += 1
+        row.lost += 1
         if run.fold == 0 or flags & CONTROL:
             qps[packet.qp].inflight -= 1
         free_packet(runs, packets, number)

@@ -143,6 +143,7 @@ class PacketState:
         self.qps = records(lay.QP, 16)
         self.rates = records(lay.RATE_STATE, 16)
         self.n_qps = 0
+        self.kept = np.zeros((3, fabric.n_links), np.int64)
         self.nodes = records(lay.NODE, 0)
         self.n_nodes = 0
         self.groups = records(lay.GROUP, 16)
@@ -462,6 +463,7 @@ class PacketState:
             self.rates = grown(self.rates, len(self.qps))
         else:
             numbers = np.array([into])
+            self._keep_counts(into)
         if back is None:
             order = np.repeat(ptr[:-1] + ptr[1:] - 1, np.diff(ptr)) - np.arange(len(links))
             back = ptr, links[order] ^ 1
@@ -542,6 +544,23 @@ class PacketState:
         rows["bits"] = self.n_bits + np.cumsum(window) - window
         self.claim_bits(int(window.sum()))
 
+    def _keep_counts(self, number: int) -> None:
+        """Keep what a queue pair counted, whose row is used anew, for the links at its ends."""
+        self.kept += self.end_counts(np.array([number]))
+
+    def end_counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return notifications and retransmitted bytes by first link, late packets by last.
+
+        int64 (3, links).
+        """
+        qps, rates = self.qps[numbers], self.rates[numbers]
+        classes, found = len(self.priorities), np.zeros((3, self.fabric.n_links), np.int64)
+        first, last = qps["queue"] // classes, (qps["back_queue"] // classes) ^ 1
+        np.add.at(found[0], first, rates["cnps"])
+        np.add.at(found[1], first, qps["resent"])
+        np.add.at(found[2], last, qps["late"])
+        return found
+
     def claim_bits(self, count: int) -> None:
         """Make room for ``count`` more bytes of states of packets and entropy values."""
         self.n_bits += count
@@ -589,6 +608,15 @@ class PacketState:
         first, n = int(self.run.ready), len(roots)
         self.ready[first : first + n] = self.groups[group].first + roots
         self.run.ready = first + n
+
+    def paused_ps(self, now_ps: int) -> NDArray[np.int64]:
+        """Paused time of each egress queue up to now, int64 (links x classes,)."""
+        classes = len(self.priorities)
+        klass = np.arange(len(self.egress)) % classes
+        blocked = (np.repeat(self.ports.blocked, classes) >> klass) & 1
+        pausing = np.repeat(self.ports.credit == 0, classes) & (blocked == 1)
+        open_ps = np.where(pausing, now_ps - self.egress.since, 0)
+        return np.asarray(self.egress.paused + np.maximum(open_ps, 0), np.int64)
 
     @property
     def now_ps(self) -> int:

@@ -17,22 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["flow_columns", "flow_counts", "link_columns", "network_totals"]
 
 
-def _paused_ps(engine: PacketEngine) -> Any:
-    """Paused time of each egress queue up to now, int64 (links x classes,)."""
-    state = engine.state
-    classes = len(state.priorities)
-    klass = np.arange(len(state.egress)) % classes
-    blocked = (np.repeat(state.ports.blocked, classes) >> klass) & 1
-    pausing = np.repeat(state.ports.credit == 0, classes) & (blocked == 1)
-    open_ps = np.where(pausing, engine.now_ps - state.egress.since, 0)
-    return state.egress.paused + np.maximum(open_ps, 0)
-
-
 def network_totals(engine: PacketEngine) -> dict[str, Any]:
     """Return totals over the whole network, for ``result.json``."""
     state = engine.state
     run, egress = state.run, state.egress
-    paused = _paused_ps(engine)
+    paused = state.paused_ps(engine.now_ps)
     slowed = victims(engine, paused.reshape(engine.fabric.n_links, -1).sum(axis=1))
     return {
         "pause_frames": int(state.ingress.sent.sum()),
@@ -65,24 +54,41 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
 
 
 def link_columns(engine: PacketEngine) -> dict[str, list[int]]:
-    """Return further columns of ``links.csv``, a row per link."""
+    """Return further columns of ``links.csv``, a row per link.
+
+    Where data has several priorities, what is counted by priority stands once more for each, with
+    ``_p3`` and the like after its name.
+    """
     state = engine.state
     classes, links = len(state.priorities), engine.fabric.n_links
+    egress, ingress = state.egress, state.ingress
 
     def per_link(values: Any) -> Any:
         return np.asarray(values).reshape(links, classes)
 
-    paused = _paused_ps(engine)
-    data = {
-        "pause_frames_sent": per_link(state.ingress.sent).sum(axis=1)[np.arange(links) ^ 1],
-        "pause_frames_received": per_link(state.egress.pauses).sum(axis=1),
-        "paused_ps": per_link(paused).sum(axis=1),
-        "ecn_marked": per_link(state.egress.marked).sum(axis=1),
-        "dropped": per_link(state.egress.dropped + state.ingress.dropped).sum(axis=1),
-        "trimmed": per_link(state.egress.trimmed).sum(axis=1),
-        "peak_queue_bytes": per_link(state.egress.peak).max(axis=1),
-        "peak_ingress_bytes": per_link(state.ingress.peak).max(axis=1),
+    back = np.arange(links) ^ 1
+    by_class = {
+        "pause_frames_sent": per_link(ingress.sent)[back],
+        "pause_frames_received": per_link(egress.pauses),
+        "paused_ps": per_link(state.paused_ps(engine.now_ps)),
+        "ecn_marked": per_link(egress.marked),
+        "dropped": per_link(egress.dropped + ingress.dropped),
+        "lost": per_link(egress.lost),
+        "trimmed": per_link(egress.trimmed),
+        "peak_queue_bytes": per_link(egress.peak),
+        "peak_ingress_bytes": per_link(ingress.peak),
     }
+    data = {
+        name: rows.max(axis=1) if name.startswith("peak") else rows.sum(axis=1)
+        for name, rows in by_class.items()
+    }
+    ends = state.kept + state.end_counts(np.arange(state.n_qps))
+    data |= dict(zip(("cnps", "retransmitted_bytes", "out_of_sequence"), ends, strict=True))
+    if engine.sampler is not None:
+        data |= engine.sampler.percentiles()
+    if classes > 2:
+        for klass, priority in enumerate(state.priorities[:-1]):
+            data |= {f"{name}_p{priority}": rows[:, klass] for name, rows in by_class.items()}
     return {name: [int(value) for value in column] for name, column in data.items()}
 
 
