@@ -115,7 +115,7 @@ class FluidModel(FileModel):
 
 
 class TelemetryModel(FileModel):
-    """Queues over time (packet engine): for chosen ports in ``ports.csv``, for all as percentiles."""
+    """Queues over time (packet engine): series of chosen ports, and percentiles of all."""
 
     every: Time = Field(10_000_000, ge=1, description="Between samples; it grows with long runs")
     ports: tuple[str, ...] = Field(

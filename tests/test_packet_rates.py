@@ -14,8 +14,16 @@ from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.engine import PacketEngine
+from railweave.fabric.packet.failures import as_python
+from railweave.fabric.packet.ports import mark
 from railweave.fabric.packet.rates import congested, tick_alpha
-from railweave.fabric.packet.settings import CcSettings, PacketSettings, cc_profile
+from railweave.fabric.packet.settings import (
+    CcSettings,
+    PacketSettings,
+    cc_profile,
+    most_dynamic_ecn_bytes,
+    most_static_pfc_bytes,
+)
 from railweave.fabric.routing import Routing
 
 G = 10**9
@@ -147,7 +155,9 @@ def test_a_nic_keeps_its_target_at_the_first_cut() -> None:
 
 
 # ------------------------------------------------------------------ G8
-@pytest.mark.parametrize(("n", "window_ms", "queue_kb"), [(2, (100, 200), 24), (8, (50, 100), 116)])
+@pytest.mark.parametrize(
+    ("n", "window_ms", "queue_kb"), [(2, (100, 200), 24), (4, (100, 200), 55), (8, (50, 100), 116)]
+)
 def test_dcqcn_converges(n: int, window_ms: tuple[int, int], queue_kb: float) -> None:
     """Fair shares, a full link and the mean queue of a reference over seeds."""
     profile = cc_profile("paper")
@@ -179,6 +189,8 @@ def test_dcqcn_converges(n: int, window_ms: tuple[int, int], queue_kb: float) ->
     assert gbps.sum() >= 39.5
     assert gbps.sum() ** 2 / (n * (gbps**2).sum()) >= 0.98
     assert np.mean(queue) / 1000 == pytest.approx(queue_kb, rel=0.25)
+    fixed_point = {2: 20.2, 4: 41.8, 8: 93.8}[n]  # KB, of the published ODEs
+    assert 0.9 * fixed_point <= np.mean(queue) / 1000 <= 1.6 * fixed_point
     assert state.run.violations == 0
     assert state.run.cc == lay.CC_PAPER
 
@@ -219,3 +231,32 @@ def test_a_port_under_poisson_arrivals_is_an_m_d_1_queue() -> None:
     sojourn = (arrivals[link == 3, 0] - arrivals[link == 0, 0]).mean() / 1000
     assert len(arrivals) == 2 * n
     assert sojourn == pytest.approx(125.34, rel=0.01)
+
+
+# ------------------------------------------------------------------ G6, published arithmetic
+def test_thresholds_below_which_marks_come_before_pauses() -> None:
+    """[P15], section 4: a buffer of 12 MB, 32 ports, 22.4 KB of headroom."""
+    assert most_static_pfc_bytes(12_000_000, 32, 22_400) == pytest.approx(24_475, abs=0.5)
+    assert most_dynamic_ecn_bytes(12_000_000, 32, 22_400, beta=8) == pytest.approx(21_756, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("kb", "odds"), [(400.0, 0.0), (1000.0, 0.1), (1600.0, 0.2), (1600.001, 1.0)]
+)
+def test_the_law_of_marks_at_single_points(kb: float, odds: float) -> None:
+    """The kernel's own marking, over many draws: none, one in ten, one in five, all."""
+    engine, _ = star(
+        3, rate_bps=100 * G, delay_ps=0, network=NetworkSettings(**QUIET),
+        packet=PacketSettings(**NO_PAUSE, kmin_bytes=400_000, kmax_bytes=1_600_000, pmax=0.2),
+    )  # fmt: skip
+    state = engine.state
+    state.grow_packets(8)
+    packet, row, n = state.packets[0], state.egress[0], 2000
+    marked = 0
+    for psn in range(n):
+        packet.psn, packet.flag, packet.again = psn, 0, 0
+        with np.errstate(over="ignore"):
+            as_python(mark, state.ports, row, 0, 7, packet, round(kb * 1000))
+        marked += int(packet.flag) != 0
+    sigma = (n * odds * (1 - odds)) ** 0.5
+    assert marked == pytest.approx(n * odds, abs=3.2 * sigma)

@@ -22,6 +22,8 @@ __all__ = [
     "cc_profile",
     "ecn_thresholds",
     "headroom_bytes",
+    "most_dynamic_ecn_bytes",
+    "most_static_pfc_bytes",
 ]
 
 US: Final = 1_000_000
@@ -299,6 +301,29 @@ def ecn_thresholds(rate_bps: int) -> tuple[int, int]:
     known = _ECN_KB.get(round(gbps)) if gbps == round(gbps) else None
     low, high = known if known is not None else (100 * gbps / 25, 400 * gbps / 25)
     return round(low * 1000), round(high * 1000)
+
+
+def most_static_pfc_bytes(buffer_bytes: int, ports: int, headroom_bytes: int) -> float:
+    """Return the highest static pause threshold at which no port is paused into loss [P15].
+
+    ``(B - 8 n t) / (8 n)``: eight priorities at each of ``n`` ports with headroom ``t``.
+
+    Examples
+    --------
+    >>> most_static_pfc_bytes(12_000_000, 32, 22_400)
+    24474.6875
+    """
+    return (buffer_bytes - 8 * ports * headroom_bytes) / (8 * ports)
+
+
+def most_dynamic_ecn_bytes(
+    buffer_bytes: int, ports: int, headroom_bytes: int, *, beta: float
+) -> float:
+    """Return where marks must begin at the latest, so that they come before pauses [P15].
+
+    ``b (B - 8 n t) / (8 n (b + 1))`` with dynamic thresholds of gain ``b``.
+    """
+    return beta * (buffer_bytes - 8 * ports * headroom_bytes) / (8 * ports * (beta + 1))
 
 
 def headroom_bytes(
