@@ -2,8 +2,8 @@
 """Lossless against loss-tolerant Ethernet, on one fabric, buffer and traffic, in one table.
 
 Four leaves of eight hosts, four spines, 400 Gb/s everywhere (2:1 oversubscribed), 16 MB of buffer
-in each switch. Traffic: an incast of 24 hosts of other leaves on one; an all-to-all of all 32; a
-shuffle from the 16 hosts of two leaves to the 16 of the others, which crosses the spines. Every
+in each switch. Traffic: an incast of the 16 hosts of two leaves on one of a third, beside seven
+flows from the fourth leaf to its neighbours; an all-to-all of all 32; a shuffle from the 16 hosts of two leaves to the 16 of the others, which crosses the spines. Every
 mode is a few keys of ``network:`` and ``routing:``.
 """
 
@@ -47,7 +47,7 @@ def pairs(traffic: str) -> list[tuple[int, int]]:
     """Return who sends to whom."""
     hosts = range(LEAF * LEAVES)
     if traffic == "incast":
-        return [(i, 0) for i in hosts if i >= LEAF]
+        return [(i, 0) for i in hosts[8:24]] + [(i, i - 23) for i in hosts[24:31]]
     if traffic == "all-to-all":
         return [(i, j) for i in hosts for j in hosts if i != j]
     return [(i, j) for i in hosts[:16] for j in hosts[16:]]

@@ -3,8 +3,10 @@
 
 Every host of a leaf-spine of 16 leaves, 16 hosts each, and 16 spines (100 Gb/s) sends to another
 one without end: to the next leaf (leaf-shift, whose max-min mean is 1 - (15/16)^16 exactly), or at
-random. Pauses are on, rate control off. Rates are those on the wire in a window in which all flows
-send, over several seeds; fluid rates are the max-min fair ones on the same paths.
+random. Pauses are on, at 100 KB a queue so that they have set in before the window; rate control is
+off. Rates are those on the wire into the receivers in a window in which all flows are active, over
+several seeds; fluid rates are the max-min fair ones on the same paths. Without pauses buffers hold
+everything, and links are shared first come, first served.
 """
 
 from __future__ import annotations
@@ -82,8 +84,9 @@ def shares(
         env = FabricEnvironment()
         keys = {}
         if kind is PacketEngine:
-            big = {} if pfc else {"xoff_bytes": 10**9, "headroom_bytes": 0}
-            keys = {"packet": PacketSettings(seed=seed, ecn=False, **big)}
+            limit = {"xoff_bytes": 100_000, "xon_bytes": 90_000}
+            limit = limit if pfc else {"xoff_bytes": 10**9, "headroom_bytes": 0}
+            keys = {"packet": PacketSettings(seed=seed, ecn=False, **limit)}
             if not pfc:
                 keys["buffers"] = np.full(2 * side, 10**13)
         engine = kind(env, fabric, Routing(fabric, seed=seed), network, qps=qps, **keys)
@@ -92,7 +95,7 @@ def shares(
             engine.send(
                 Flow(id=f"f{host}", src=int(nics[host]), dst=int(nics[dst]), size_bytes=10**9)
             )
-        own = np.arange(side * side) * 2
+        own = np.arange(side * side) * 2 + 1  # into each host
         env.run(until=warm_us * US)
         before = engine.counters().wire_bytes[own].copy()
         env.run(until=(warm_us + window_us) * US)

@@ -88,7 +88,7 @@ def test_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("network: {buffer: {mode: static}}\n", "s.yaml:2: network.buffer.xoff: static thresholds"),
         ("network: {cc: {profil: nic}}\n", "s.yaml:2: network.cc.profil: unknown key 'profil'"),
         ("network: {rto: 5}\n", "s.yaml:2: network.rto: 5 has no unit; expected none, or a time"),
-        ("network: {pfc: {watchdog: {}}}\n", "s.yaml:2: network.pfc.watchdog: this is not in this"),
+        ("network: {pfc: {watchdog: {action: bark}}}\n", "s.yaml:2: network.pfc.watchdog.action"),
         ("routing: {policy: flowlet}\n", "s.yaml:2: routing.policy: flowlet routing needs packets"),
         ("routing: {policy: adaptive}\n", "s.yaml:2: routing.policy: adaptive routing needs"),
         ("routing: {qps: 0}\n", "s.yaml:2: routing.qps: this is 0; expected at least 1"),
@@ -97,14 +97,14 @@ def test_overrides_go_before_the_file(tmp_path: Path) -> None:
         ("network: {mtv: 4096B}\n", "s.yaml:2: network.mtv: unknown key 'mtv'"),
         ("faults: [{at: -2ms, link: x, do: down}]\n", "s.yaml:2: faults[0].at: "),
         (
-            "engine: packet\nfaults: [{at: 2ms, link: x, do: down}]\n",
-            "s.yaml:3: faults[0].at: the packet engine has no faults in mid-run; expected 0s",
+            "engine: analytic\nfaults: [{at: 2ms, link: x, do: down}]\n",
+            "s.yaml:3: faults[0].at: the analytic engine has no faults in mid-run; expected 0s",
         ),
         (
             "engine: analytic\nfaults: [{link: x, do: down, for: 5ms}]\n",
             "s.yaml:3: faults[0].for: the analytic engine has no faults in mid-run; expected no",
         ),
-        ("faults: [{node: s0, do: pause-storm}]\n", "s.yaml:2: faults[0].do: pause storms are not"),
+        ("faults: [{node: s0, do: pause-storm}]\n", "s.yaml:2: faults[0].do: the fluid engine"),
         (
             "faults: [{node: s0, do: down, for: 0ms}]\n",
             "s.yaml:2: faults[0].for: a fault must last",
