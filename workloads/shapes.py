@@ -115,7 +115,8 @@ def load_shape(model: str | Path) -> ModelShape:
     raise InputError(
         f"no model '{shown}'",
         field="model",
-        expected="a config.json, its folder, or one of " + ", ".join(known),
+        expected=f"a config.json, its folder, or one of the {len(known)} that `railweave models` "
+        "lists",
         nearest=near,
     )
 
