@@ -282,6 +282,7 @@ def _spread(logs: Sequence[float]) -> float:
 def _outliers(data: DataSet, curve: Sequence[Comparison]) -> list[Finding]:
     """Return rows that take far more or less than both neighbours in size let expect."""
     found = []
+    rough = math.exp(3 * _spread([math.log(one.ratio) for one in curve]))
     for k, one in enumerate(curve):
         near = [c for c in curve[max(0, k - 2) : k + 3] if c is not one]
         if len(near) < 2:
@@ -289,7 +290,7 @@ def _outliers(data: DataSet, curve: Sequence[Comparison]) -> list[Finding]:
         expected = math.exp(median(math.log(c.ratio) for c in near))
         times = expected / one.ratio
         noise = math.exp(3 * _spread([math.log(c.ratio) for c in near]))
-        if max(times, 1 / times) > max(_OUTLIER, noise):
+        if max(times, 1 / times) > max(_OUTLIER, noise, rough):
             row = one.row
             what = (
                 f"{row.op} of {row.size_bytes} B takes {row.time_us:g} us, {times:.2f} times what "

@@ -89,7 +89,8 @@ def _probe(data: Mapping[str, Any], name: str, skips: Skips) -> DataSet:
     if len(widths) != 1:
         raise InputError("hosts with unlike numbers of ranks cannot be judged yet", file=name)
     if data.get("status") not in ("complete", "running"):
-        skips.add(0, f"the probe ended early ({data['status']}): {data.get('message', '')}".strip())
+        told = data.get("message") or "see below"
+        skips.add(0, f"the probe ended early ({data.get('status')}): {told}")
     for skip in data.get("skipped", ()):
         skips.add(0, f"the probe did not measure {skip['what']}: {skip['why']}")
     rows: list[Row] = []

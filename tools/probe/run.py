@@ -767,9 +767,10 @@ def collectives(bench: Bench, sizes: Sequence[int], seconds: float) -> None:
         spare = bench.agree([end - time.monotonic()], "MIN")[0]
         if spare <= 0:
             for name in bench.options.ops:
-                left = [str(n * element) for _, other, n in jobs[done:] if other == name]
+                left = sorted(n * element for _, other, n in jobs[done:] if other == name)
                 if left:
-                    bench.ledger.skip(f"{name} of {', '.join(left)} B", "out of time")
+                    sizes_left = ", ".join(map(str, left))
+                    bench.ledger.skip(f"{name} of {sizes_left} B", "out of time")
             return
         collective(bench, op, count, spare / (len(jobs) - done))
 
