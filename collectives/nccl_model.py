@@ -135,12 +135,9 @@ def candidates(op: str, box: Box) -> tuple[tuple[str, str], ...]:
         found += [("Tree", protocol) for protocol in flagged]
         if nvls:
             found.append(("NVLSTree" if several else "NVLS", "Simple"))
-            if several and box.reduction:
-                found.append(("NVLS", "Simple"))
         if box.reduction and several:
-            found.append(("CollNetChain", "Simple"))
-            if box.interconnect == "nvlink" and box.gpus_per_node > 1:
-                found.append(("CollNetDirect", "Simple"))
+            direct = box.interconnect == "nvlink" and box.gpus_per_node > 1
+            found.append(("CollNetDirect" if direct else "CollNetChain", "Simple"))
     elif op in ("all_gather", "reduce_scatter"):
         if nvls and not several:
             found.append(("NVLS", "Simple"))

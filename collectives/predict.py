@@ -192,7 +192,7 @@ def _parts(
     protocol, payload = chosen.protocol, PAYLOAD[chosen.protocol]
     nvls = profile.nvls
     moved = counts.link_bytes
-    if chosen.algorithm in ("NVLS", "NVLSTree", "CollNetDirect") and nvls is not None:
+    if chosen.algorithm in ("NVLS", "NVLSTree") and nvls is not None:
         local_ps, share, ramp = nvls.latency_ps, nvls.efficiency, nvls.ramp_bytes
     elif chosen.algorithm == "P2P":
         local_ps, share = profile.p2p_ps[protocol], profile.efficiency["p2p"]

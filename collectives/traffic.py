@@ -106,18 +106,31 @@ def traffic_of(
 
 def _in_network(op: str, algorithm: str, size: float, nodes: int, per_node: int) -> Traffic:
     levels = (nodes - 1).bit_length()
+    others = (per_node - 1) / per_node
+    if algorithm == "CollNetDirect":  # parts of a slice to its owner, copies of it back
+        return Traffic(
+            steps=2 if per_node > 1 else 0,
+            net_steps=2 if nodes > 1 else 0,
+            link_bytes=2 * size * others,
+            node_bytes=size if nodes > 1 else 0.0,
+        )
+    if algorithm == "CollNetChain":
+        return Traffic(
+            steps=2 * (per_node - 1),
+            net_steps=2 if nodes > 1 else 0,
+            link_bytes=2 * size if per_node > 1 else 0.0,
+            node_bytes=size if nodes > 1 else 0.0,
+        )
     if op == "all_reduce":
         link = size * (per_node + 1) / per_node if per_node > 1 else 0.0
-        if algorithm == "CollNetChain":
-            link = 2 * size if per_node > 1 else 0.0
     else:
-        link = size * (per_node - 1) / per_node + size / per_node
+        link = size * (others if op == "all_gather" else 1.0)
     if algorithm == "NVLSTree":
         return Traffic(
             steps=1, net_steps=2 * levels, link_bytes=link, node_bytes=_tree_load(nodes) * size
         )
     return Traffic(
-        steps=2 * (per_node - 1) if algorithm == "CollNetChain" else 1,
+        steps=1,
         net_steps=2 if nodes > 1 else 0,
         link_bytes=link,
         node_bytes=size if nodes > 1 else 0.0,

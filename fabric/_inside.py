@@ -178,6 +178,26 @@ class Inside:
         length[np.concatenate((nics, nics)) < 0] = -1
         return length, _stack(out_links, back_links)
 
+    def ways_to_nics(self, device: int, qp: int) -> list[tuple[int, list[int], list[int]]]:
+        """Return the NICs of a GPU, or the NIC itself, and the links to and from each.
+
+        The NIC that the queue pair would take comes first.
+        """
+        if self.fabric.kind[device] != DeviceKind.GPU:
+            return [(device, [], [])]
+        ptr, nics = self._nics
+        length, links = self._affine
+        gpu = int(self._gpu_number[device])
+        mine = np.arange(ptr[gpu], ptr[gpu + 1])
+        mine = np.roll(mine, -(qp % max(len(mine), 1)))
+        found = []
+        for at in mine:
+            back = len(nics) + at
+            if nics[at] >= 0 and length[at] >= 0 and length[back] >= 0:
+                out = links[at, : length[at]].tolist()
+                found.append((int(nics[at]), out, links[back, : length[back]].tolist()))
+        return found
+
     def _between_gpus(
         self, src: NDArray[np.int32], dst: NDArray[np.int32]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

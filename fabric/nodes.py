@@ -110,6 +110,75 @@ class Machines:
         node = np.concatenate((self.node, np.arange(count, dtype=np.int32)))
         return [*self.devices, *planes], node
 
+    def aggregation(self) -> tuple[int, list[int], NDArray[np.int32]]:
+        """Return the switches that can reduce what the ranks of each rail send.
+
+        Returns
+        -------
+        groups, devices, node
+            In how many groups of nodes, in order, the leaves of a rail divide them; the ranks'
+            devices, then the leaf of each rail and group, and where there are several groups a
+            switch above them for each rail; the node of each, that of switches being their own.
+
+        Raises
+        ------
+        InputError
+            Nodes do not divide evenly over leaves, or no switch joins the leaves of a rail.
+        """
+        rails = self.least_ranks
+        leaf = np.array(
+            [
+                [self._leaf(int(rank)) for rank in np.flatnonzero(self.node == node)[:rails]]
+                for node in range(self.nodes)
+            ]
+        )
+        groups = 1 + int((leaf[1:, 0] != leaf[:-1, 0]).sum())
+        of = np.arange(self.nodes) * groups // self.nodes
+        first = leaf[np.searchsorted(of, np.arange(groups))]
+        if self.nodes % groups or (leaf != first[of]).any():
+            raise InputError(
+                "the nodes do not divide evenly over the leaves of their rails",
+                field="algorithm",
+                expected="another algorithm",
+            )
+        devices = [int(first[group, rail]) for rail in range(rails) for group in range(groups)]
+        if groups > 1:
+            devices += [self._above(first[:, rail], rail) for rail in range(rails)]
+        own = self.nodes + np.arange(len(devices), dtype=np.int32)
+        return groups, [*self.devices, *devices], np.concatenate((self.node, own))
+
+    def _leaf(self, rank: int) -> int:
+        """Return the switch that the first NIC of a rank has its first cable to."""
+        fabric, device = self.fabric, self.devices[rank]
+        nic = device if fabric.kind[device] == DeviceKind.NIC else int(fabric.gpu_nic[device])
+        ptr, links = fabric.out_links
+        for link in links[ptr[nic] : ptr[nic + 1]] if nic >= 0 else ():
+            if fabric.link_network[link] and fabric.link_up[link]:
+                return int(fabric.link_dst[link])
+        raise InputError(
+            f"'{fabric.device_names[device]}' reaches no switch",
+            field="algorithm",
+            expected="another algorithm",
+        )
+
+    def _above(self, leaves: NDArray[np.int64], rail: int) -> int:
+        """Return a switch that all leaves of a rail have cables to, another for each rail."""
+        fabric = self.fabric
+        ptr, links = fabric.out_links
+        common: set[int] | None = None
+        for leaf in leaves:
+            out = links[ptr[leaf] : ptr[leaf + 1]]
+            far = fabric.link_dst[out[fabric.link_network[out] & fabric.link_up[out]]]
+            near = set(far[fabric.kind[far] == DeviceKind.SWITCH].tolist())
+            common = near if common is None else common & near
+        if not common:
+            raise InputError(
+                "no switch joins the leaves of a rail",
+                field="algorithm",
+                expected="another algorithm",
+            )
+        return sorted(common)[rail % len(common)]
+
     @cached_property
     def profile(self) -> DeviceProfile | None:
         """The device profile that stands for the first rank's GPU, if any does."""

@@ -33,6 +33,7 @@ import numpy as np
 from railweave.fabric import _walk
 from railweave.fabric._inside import Inside, Journeys, pair_name
 from railweave.fabric._tables import draw_tables
+from railweave.fabric._to_switch import at_switches, with_switches
 from railweave.fabric.errors import InputError, UnreachableError, nearest_name
 from railweave.fabric.graph import DeviceKind
 from railweave.fabric.hashing import hash_states, source_ports
@@ -233,6 +234,17 @@ class Routing:
             An endpoint can neither send nor receive, or a NIC is to reach a GPU of its own host.
         """
         src, dst, pair = _flows(src, dst, qp)
+        odd = at_switches(self.fabric, src, dst)
+        if odd.any():
+
+            def others(
+                src: NDArray[np.int32], dst: NDArray[np.int32], qp: NDArray[np.uint64]
+            ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+                paths = self.routes(src, dst, qp)
+                return paths.ptr, paths.links, paths.share
+
+            flows = (src, dst, pair)
+            return PathSet(*with_switches(self.fabric, self._inside, flows, odd, others))
         trip = self._inside.journeys(src, dst, pair)
         tables = self._tables
         row_of_nic = self._rows(trip.target[trip.target >= 0])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,6 +96,33 @@ def test_looped_rings_are_the_written_out_ones() -> None:
     assert len(looped) == 48
     assert looped.n_runs == 48 * 22
     verify(looped, size_bytes=120_007)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_switches_of_a_network_reduce(groups: int) -> None:
+    of, size = hosts_of(4, 4, 4, 4), 2**16
+    schedule = plan(
+        "all_reduce", ranks=16, size_bytes=size, algorithm="collnet", hosts=of, groups=groups
+    )
+    verify(schedule, size_bytes=size)
+    assert schedule.switches == 4 * groups + (4 if groups > 1 else 0)
+    out = (schedule.src < 16) & (schedule.dst >= 16)
+    sent = np.bincount(schedule.src[out], weights=schedule.size_bytes[out])
+    assert sent.tolist() == [size // 4] * 16  # a slice once, however many hosts
+    with pytest.raises(InputError, match="do not divide into 3 groups"):
+        plan("all_reduce", ranks=16, size_bytes=8, algorithm="collnet", hosts=of, groups=3)
+
+
+@pytest.mark.parametrize("engine", ["analytic", "fluid", "packet"])
+def test_reduction_in_leaves_is_executed(engine: str) -> None:
+    row = bench("all_reduce", 16, algorithm="CollNetDirect", engine=engine).run(2**24)
+    assert row.algorithm == "CollNetDirect"
+    assert row.time_ps >= row.bound_ps
+    found = predict(
+        find_profile("h100"), "all_reduce", size_bytes=2**24, nodes=2, gpus_per_node=8,
+        network=replace(find_network("roce-400g"), reduction=True), algorithm="CollNetDirect",
+    )  # fmt: skip
+    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=0.25)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 17])

@@ -57,7 +57,7 @@ def test_unknown_names_point_to_the_nearest(name: str, nearest: str | None) -> N
 
 def test_algorithms_of_each_operation() -> None:
     assert " ".join(algorithms("all_reduce")) == (
-        "halving_doubling hierarchical host_tree nvls ring tree"
+        "collnet halving_doubling hierarchical host_tree nvls ring tree"
     )
     assert " ".join(algorithms("all_gather")) == "hierarchical nvls pat ring"
     assert algorithms("reduce_scatter") == algorithms("all_gather")

@@ -143,7 +143,7 @@ def test_spans_split_like_single_chunks() -> None:
 ALPHA, RATE = 3_000, 400 * 10**9  # 20 ps a byte
 LINKS = Links(alpha_ps=ALPHA, rate_bps=RATE, local_alpha_ps=ALPHA, local_rate_bps=RATE)
 # Those whose transfers share links are executed, in test_collectives_closed_forms.
-SHARING = ("direct", "host_tree", "nvls", "pat", "pxn", "tree")
+SHARING = ("collnet", "direct", "host_tree", "nvls", "pat", "pxn", "tree")
 EXACT = [(op, name) for op in OPERATIONS for name in algorithms(op) if name not in SHARING]
 
 

@@ -551,7 +551,7 @@ def test_nvlink_spans_hosts_of_one_domain():
         ("h0/nic0", "h0/gpu1", "a flow from 'h0/nic0' to 'h0/gpu1' does not cross the fabric"),
         ("h0/gpu0", "h0/nic0", "from 'h0/gpu0' to 'h0/nic0' does not cross the fabric"),
         ("h0/nic0", "h0/nic0", "from 'h0/nic0' to 'h0/nic0' does not cross the fabric"),
-        ("leaf0", "h0/nic0", "'leaf0' cannot send or receive; expected a GPU or a NIC"),
+        ("h0/nvs0", "h0/nic0", "'h0/nvs0' cannot send or receive; expected a GPU or a NIC"),
     ],
 )
 def test_pairs_that_make_no_sense_are_named(src, dst, message):

@@ -7,7 +7,7 @@ protocol, and the schedule with the latencies and the efficiencies of that proto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -170,8 +170,11 @@ class Nccl:
         if name in _STRIPED and options.get("channels") is None and machines.nodes > 1:
             channels = machines.least_ranks * machines.nics_per_gpu
             options["channels"] = min(channels, _MOST_CHANNELS)
-        if op in ("barrier",):
+        if canonical_op(op) == "barrier":
             options = {}
+        devices, node = machines.devices, machines.node
+        if name == "collnet" and machines.nodes > 1:
+            options["groups"], devices, node = machines.aggregation()
         schedule = plan(
             op,
             ranks=machines.ranks,
@@ -190,7 +193,8 @@ class Nccl:
             gpus_per_node=self.box.gpus_per_node,
         )
         tuning, local_idle, net_idle = self._tuning(name, chosen, counts)
-        devices, node = machines.with_switches(schedule.switches)
+        if name != "collnet":
+            devices, node = machines.with_switches(schedule.switches)
         return NcclRun(
             schedule=tuned(schedule, tuning, node=node),
             devices=devices,
@@ -224,9 +228,10 @@ class Nccl:
                     expected="auto | Simple",
                 )
             return algorithm, Choice(algorithm=algorithm, protocol="Simple")
-        chosen = choose(
-            op, size_bytes=size_bytes, box=self.box, algorithm=algorithm, protocol=protocol
-        )
+        box = self.box
+        if plain.startswith("collnet"):  # asked for: what switches reduce is for the user to say
+            box = replace(box, reduction=True)
+        chosen = choose(op, size_bytes=size_bytes, box=box, algorithm=algorithm, protocol=protocol)
         if chosen.algorithm == "P2P":
             if canonical_op(op) == "all_to_all" and self.machines.nodes > 1:
                 return "pxn" if self.machines.switched else "direct", chosen
