@@ -27,6 +27,7 @@ _TOP: Final = 34
 _BOTTOM: Final = 40
 _COLUMNS: Final = 2
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+_COLOURS: Final = 8  # of `rail_colour`, before they begin again
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -69,17 +70,23 @@ def _panel(one: Judged) -> Iterator[str]:
     ]
     sizes = [found.row.size_bytes for found in one.rows]
     across = _scale(min(sizes), max(sizes), _LEFT, _WIDTH - _RIGHT)
-    down = _scale(min(rates), max(rates), _HEIGHT - _BOTTOM, _TOP)
+    ticks = _ticks(min(rates), max(rates))
+    down = _scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
     title = f"{one.data.name}  ({one.data.nodes} x {one.data.gpus_per_node}, {one.profile})"
     short = title if len(title) <= 76 else f"{title[:75]}\N{HORIZONTAL ELLIPSIS}"
     yield f'<text x="{_LEFT}" y="18" font-weight="600">{_text(short)}</text>'
-    yield from _axes(min(sizes), max(sizes), min(rates), max(rates), across, down)
+    yield from _axes(min(sizes), max(sizes), ticks, across, down)
     for k, (name, curve) in enumerate(sorted(curves.items())):
         colour = rail_colour(k)
         curve.sort(key=lambda found: found.row.size_bytes)
         points = [(across(c.row.size_bytes), down(_rate(one, c, c.predicted_us))) for c in curve]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        dashes = ' stroke-dasharray="5 3"' if k // _COLOURS % 2 else ""
+        stroke = f'fill="none" stroke="{colour}" stroke-width="1.5"{dashes}'
+        yield f'<polyline points="{path}" {stroke}/>'
+        if len(points) == 1:  # no line to see: a square
+            x, y = points[0]
+            yield f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" {stroke}/>'
         for c in curve:
             x, y = across(c.row.size_bytes), down(_rate(one, c, c.row.time_us))
             times = f"{c.row.time_us:.4g} us, predicted {c.predicted_us:.4g} us"
@@ -90,6 +97,22 @@ def _panel(one: Judged) -> Iterator[str]:
         x = _WIDTH - _RIGHT + 14
         yield f'<circle cx="{x}" cy="{y - 4}" r="3.2" fill="{colour}"/>'
         yield f'<text x="{x + 8}" y="{y}">{_text(name[:20])}</text>'
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return round values that span a range: powers of ten, or 1, 2 and 5 of them if short.
+
+    Examples
+    --------
+    >>> _ticks(3, 60), _ticks(0.002, 150)
+    ([2.0, 5.0, 10.0, 20.0, 50.0, 100.0], [0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 2)
+    steps = (1, 2, 5) if high / low < 200 else (1,)
+    every = [float(f"{step}e{power}") for power in powers for step in steps]
+    first = max(k for k, tick in enumerate(every) if tick <= low or k == 0)
+    last = min(k for k, tick in enumerate(every) if tick >= high)
+    return every[first : max(last, first + 1) + 1]
 
 
 def _rate(one: Judged, found: Comparison, time_us: float) -> float:
@@ -110,8 +133,7 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
 def _axes(
     low: float,
     high: float,
-    least: float,
-    most: float,
+    ticks: Sequence[float],
     across: Callable[[float], float],
     down: Callable[[float], float],
 ) -> Iterator[str]:
@@ -124,10 +146,10 @@ def _axes(
         label = f"{2 ** (power % 10)} {_UNITS[power // 10]}"
         yield f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{bottom}" {grid}/>'
         yield f'<text x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{label}</text>'
-    for power in range(math.ceil(math.log10(least)), math.floor(math.log10(most)) + 1):
-        y = down(10.0**power)
+    for tick in ticks:
+        y = down(tick)
         yield f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" {grid}/>'
-        yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>'
+        yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
     middle = (_TOP + bottom) / 2
     yield (
         f'<rect x="{_LEFT}" y="{_TOP}" width="{right - _LEFT}" height="{bottom - _TOP}" '
