@@ -49,6 +49,8 @@ DERIVED = {
     "h100-rail-512": (64, 512, (8, 4, 0)),
     "h100-tor-512": (64, 512, (8, 4, 0)),
     "h100-rail-only-512": (64, 512, (8, 0, 0)),
+    "h100-tapered-512": (64, 512, (8, 2, 0)),
+    "h100-dual-plane-512": (64, 512, (16, 4, 0)),
     "fat-tree-k16": (1024, 1024, (128, 128, 64)),
     "loopback-host": (1, 4, (0, 0, 0)),
 }
@@ -63,6 +65,9 @@ CABLES = {  # host-leaf, leaf-spine, spine-core; all others: as many in each tie
     "meta-24k": (24576, 2 * 24576, 128 * 55),
     "megascale-12k": (12288, 12288 // 2, 12288 // 2),
     "h100-rail-only-512": (512, 0, 0),
+    "h100-tapered-512": (512, 256, 0),
+    "h100-dual-plane-512": (1024, 512, 0),
+    "loopback-host": (0, 0, 0),
 }
 
 FINDINGS = {  # what `topo check` truly finds; nothing elsewhere

@@ -17,6 +17,7 @@ from typer.main import get_command
 from railweave.fabric.errors import PhysicsError, RailweaveError
 from railweave.tools.commands.bom import bom
 from railweave.tools.commands.calibrate import calibrate
+from railweave.tools.commands.compare import compare
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
 from railweave.tools.commands.normal import normal
@@ -24,6 +25,7 @@ from railweave.tools.commands.perf import perf
 from railweave.tools.commands.plan import plan
 from railweave.tools.commands.plot import plot
 from railweave.tools.commands.report import report
+from railweave.tools.commands.review import review
 from railweave.tools.commands.run import run
 from railweave.tools.commands.schema import schema
 from railweave.tools.commands.size import size
@@ -77,6 +79,8 @@ def _root(
 app.command()(run)
 app.add_typer(topo, name="topo")
 app.command()(bom)
+app.command()(compare)
+app.command()(review)
 app.command()(emulate)
 app.command()(report)
 app.command()(plot)

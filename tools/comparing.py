@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Designs side by side, or runs: one table, and the differences that matter in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from railweave.fabric.errors import InputError
+from railweave.fabric.units import format_rate
+from railweave.tools.blast import Damage, JobTime, blast_radius, result_on
+from railweave.tools.bom import make_bill
+from railweave.topologies.load import build_topology, load_topology
+from railweave.topologies.review.cable_reach import ports_left
+from railweave.topologies.review.capacity import bisection_cut_bps
+from railweave.topologies.summary import summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from railweave.tools.bom import Bill
+    from railweave.tools.prices import PriceList
+
+__all__ = ["Design", "RunFigures", "compare_words", "look_at", "read_run_figures"]
+
+_TIERS: Final = ("nvlink", "pcie", "host-leaf", "leaf-spine", "spine-core", "link")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One workload on one design: its time, and what each tier of links carried."""
+
+    time: JobTime
+    tiers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    hottest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """The figures of one design.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    summary
+        As `railweave.topologies.summary.summarise` gives it.
+    bill
+        Its bill of materials.
+    bisection_bps
+        Minimum cut between the halves of the hosts.
+    ports
+        Free ports and all ports per tier.
+    jobs
+        Each workload's run, by name.
+    damages
+        What failures do, worst first; empty where none were looked at.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    bill: Bill
+    bisection_bps: int
+    ports: Mapping[str, tuple[int, int]]
+    jobs: Mapping[str, Job]
+    damages: tuple[Damage, ...] = ()
+
+    def damage(self, part: str) -> Damage | None:
+        """Return the worst damage of a kind of part."""
+        return next((one for one in self.damages if one.failure.part == part), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain data."""
+        return {
+            "topology": self.name,
+            "summary": dict(self.summary),
+            "bill": self.bill.to_dict(),
+            "bisection_bps": self.bisection_bps,
+            "ports": {tier: {"free": f, "ports": p} for tier, (f, p) in self.ports.items()},
+            "workloads": {
+                name: {
+                    "time_ps": job.time.time_ps,
+                    "bound_ps": job.time.bound_ps,
+                    "said": job.time.said,
+                    "run": job.time.run,
+                    "tiers": {tier: dict(row) for tier, row in job.tiers.items()},
+                    "hottest": job.hottest,
+                }
+                for name, job in self.jobs.items()
+            },
+            "failures": [damage_dict(one) for one in self.damages],
+        }
+
+
+def damage_dict(one: Damage) -> dict[str, Any]:
+    """Return what a failure does as plain data."""
+    return {
+        "part": one.failure.part,
+        "count": one.failure.count,
+        "example": one.failure.example,
+        "least_host_share": one.least_share,
+        "hosts_hit": one.hosts_hit,
+        "hosts_lost": one.hosts_lost,
+        "lost_pairs": one.lost_pairs,
+        "bisection_share": one.bisection_share,
+        "jobs": [
+            {"time_ps": j.time_ps, "bound_ps": j.bound_ps, "said": j.said, "run": j.run}
+            for j in one.jobs
+        ],
+    }
+
+
+def topology_reference(source: str) -> str:
+    """Return a topology as a scenario may name it from any folder.
+
+    Examples
+    --------
+    >>> topology_reference("h100-rail-8")
+    'h100-rail-8'
+    """
+    path = Path(source)
+    return str(path.resolve()) if "/" in source or source.endswith((".yaml", ".yml")) else source
+
+
+def look_at(
+    source: str,
+    *,
+    workloads: Mapping[str, Path],
+    failures: bool,
+    prices: PriceList | None = None,
+) -> Design:
+    """Work out the figures of a design, and run the workloads on it.
+
+    Parameters
+    ----------
+    source
+        A topology file or a shipped name.
+    workloads
+        Scenario files by name; their topology is replaced.
+    failures
+        Whether to fail one part of each class too, without workloads.
+    prices
+        In place of the catalogue's.
+    """
+    spec = load_topology(source)
+    fabric = build_topology(spec)
+    jobs: dict[str, Job] = {}
+    for name, path in workloads.items():
+        try:
+            time, result = result_on(path, topology_reference(source))
+        except InputError as error:
+            if not _no_route(error):
+                raise
+            jobs[name] = Job(time=JobTime(time_ps=None, bound_ps=None, said=error.message))
+            continue
+        tiers = result.links.by_tier() if result is not None else {}
+        hottest = result.links.hottest(1) if result is not None else []
+        jobs[name] = Job(time=time, tiers=tiers, hottest=str(hottest[0]["link"]) if hottest else "")
+    return Design(
+        name=fabric.name,
+        summary=summarise(fabric),
+        bill=make_bill(fabric, spec, prices=prices),
+        bisection_bps=bisection_cut_bps(fabric),
+        ports=ports_left(fabric),
+        jobs=jobs,
+        damages=tuple(blast_radius(fabric)[1]) if failures else (),
+    )
+
+
+def _no_route(error: InputError) -> bool:
+    """Whether a workload cannot run because the fabric does not join its ranks."""
+    return "no route" in error.message
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFigures:
+    """The figures of a run that are compared."""
+
+    name: str
+    engine: str
+    status: str
+    time_ps: int
+    bound_ps: int
+    p99_ps: int | None
+    tiers: Mapping[str, Mapping[str, Any]]
+    collectives: tuple[Mapping[str, Any], ...]
+    serving: Mapping[str, Any]
+
+
+def read_run_figures(folder: Path) -> RunFigures:
+    """Read ``result.json`` of a run's folder.
+
+    Raises
+    ------
+    InputError
+        There is none, or it is not that of a run.
+    """
+    path = folder / "result.json"
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        return RunFigures(
+            name=str(data["name"]),
+            engine=str(data["engine"]),
+            status=str(data["status"]),
+            time_ps=int(data["sim_time_ps"]),
+            bound_ps=int(data["bound_ps"]),
+            p99_ps=data["flows"].get("fct_p99_ps"),
+            tiers=data["network"].get("tiers", {}),
+            collectives=tuple(data.get("collectives", ())),
+            serving=data.get("serving", {}),
+        )
+    except FileNotFoundError:
+        raise InputError(
+            "there is no run in this folder", file=str(folder), expected="a folder with result.json"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"this is not the result of a run ({type(error).__name__})", file=str(path)
+        ) from None
+
+
+def compare_words(designs: Sequence[Design]) -> list[str]:
+    """Say what differs, each design against the first."""
+    first, *others = designs
+    said: list[str] = []
+    for other in others:
+        said += _money_words(first, other)
+        for name, job in other.jobs.items():
+            said += _job_words(name, first, other, job)
+        said += _failure_words(first, other)
+    return said
+
+
+def _money_words(first: Design, other: Design) -> list[str]:
+    if first.bill.cost_cents == 0:
+        return []
+    cost = other.bill.cost_cents / first.bill.cost_cents - 1
+    power = other.bill.power_mw / first.bill.power_mw - 1 if first.bill.power_mw else 0.0
+    missing = "" if not _unpriced(other) else f" (without {', '.join(_unpriced(other))})"
+    return [
+        f"{other.name} costs {cost:+.1%} and draws {power:+.1%} against {first.name}{missing}: "
+        f"{other.bill.number('switch')} switches for {first.bill.number('switch')}, "
+        f"{other.bill.number('optic')} optics for {first.bill.number('optic')}"
+    ]
+
+
+def _unpriced(design: Design) -> list[str]:
+    return list(dict.fromkeys(i for i in design.bill.missing("cents") if i != "fibre"))
+
+
+def _job_words(name: str, first: Design, other: Design, job: Job) -> list[str]:
+    base = first.jobs[name]
+    if job.time.time_ps is None:
+        return [f"{name} cannot run on {other.name}: {job.time.said}"]
+    if base.time.time_ps is None:
+        return [f"{name} runs on {other.name}, and not on {first.name}: {base.time.said}"]
+    ratio = job.time.time_ps / base.time.time_ps
+    if 0.99 < ratio < 1.01:
+        return [f"{name} takes as long on {other.name} as on {first.name}"]
+    slow, fast = (job, base) if ratio > 1 else (base, job)
+    tier = max(
+        (t for t in slow.tiers if t not in ("nvlink", "pcie")),
+        key=lambda t: float(slow.tiers[t]["max_utilisation"]),
+        default="",
+    )
+    why = ""
+    if tier:
+        row, had = slow.tiers[tier], fast.tiers.get(tier)
+        carried = f"{row['wire_bytes'] / 1e9:.4g} GB"
+        before = f", {had['wire_bytes'] / 1e9:.4g} GB there" if had else ", which the other has not"
+        why = (
+            f"; its hottest links are {tier} ({slow.hottest} first, "
+            f"{float(row['max_utilisation']):.0%} used), which carry {carried}{before}"
+        )
+    verb = "slower" if ratio > 1 else "faster"
+    factor = ratio if ratio > 1 else 1 / ratio
+    return [f"{name} is {factor:.3g} times {verb} on {other.name} than on {first.name}{why}"]
+
+
+def _failure_words(first: Design, other: Design) -> list[str]:
+    said = []
+    for part in ("leaf", "plane"):
+        one, two = first.damage(part), other.damage(part)
+        if two is None or (one is not None and _shape(one) == _shape(two)):
+            continue
+        lost = f", {two.hosts_lost} hosts keep nothing" if two.hosts_lost else ""
+        said.append(
+            f"a lost {part} of {other.name} leaves the hosts it hits ({two.hosts_hit}) "
+            f"{two.least_share:.4g} of their bandwidth{lost}"
+            + (
+                f"; of {first.name} {one.least_share:.4g} ({one.hosts_hit} hosts)"
+                if one is not None
+                else ""
+            )
+        )
+    pairs = int(other.summary.get("unreachable_pairs", 0))
+    if pairs:
+        said.append(
+            f"{other.name} leaves {pairs:,} ordered pairs of GPUs without a way on the network: "
+            "those on different rails of different hosts"
+        )
+    return said
+
+
+def _shape(damage: Damage) -> tuple[float, int, int]:
+    return damage.least_share, damage.hosts_hit, damage.hosts_lost
+
+
+def tier_cells(job: Job) -> dict[str, str]:
+    """Return what each tier of links carried, in words."""
+    return {
+        tier: f"{row['wire_bytes'] / 1e9:.4g} GB"
+        for tier, row in sorted(job.tiers.items(), key=lambda item: _TIERS.index(item[0]))
+    }
+
+
+def rate_text(rate_bps: int) -> str:
+    """Write a rate; none as a dash."""
+    return format_rate(rate_bps) if rate_bps else "-"
