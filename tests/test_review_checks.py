@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind
-from railweave.topologies import build_topology, load_topology
+from railweave.topologies import asserts, build_topology, load_topology
 from railweave.topologies.balls import (
     expected_fullest,
     expected_used,
@@ -398,3 +398,34 @@ def test_bad_plans_are_refused_with_their_line(tmp_path, old, new, said):
         rewire(design("h100-rail-8")[1], read_cabling(path), file=str(path))
     assert said in str(caught.value)
     assert str(caught.value).startswith(f"{path}:")
+
+
+# -- assertions for a reviewer's own tests ----------------------------------------------------
+
+
+def test_assertions_pass_on_a_good_design_and_fail_on_a_broken_one():
+    spec, fabric = design("h100-rail-8")
+    every = [
+        getattr(asserts, name) for name in asserts.__all__ if name not in (
+            "assert_check", "assert_bisection", "assert_oversubscription", "assert_path_diversity"
+        )
+    ]  # fmt: skip
+    for one in every:
+        one(fabric, spec)
+    asserts.assert_bisection(fabric, at_least="12.8Tbps")
+    with pytest.raises(AssertionError, match=r"bisection: 12.8Tbps, wanted 13Tbps"):
+        asserts.assert_bisection(fabric, at_least="13Tbps")
+    asserts.assert_oversubscription(fabric, at_most="1:1")
+    with pytest.raises(AssertionError, match="wanted 1:2"):
+        asserts.assert_oversubscription(fabric, at_most="1:2")
+    asserts.assert_path_diversity(fabric, switches=2)
+    with pytest.raises(AssertionError, match="over 2 switches, wanted 3"):
+        asserts.assert_path_diversity(fabric, switches=3)
+    lost = rewire(fabric, [c for c in cables_of("h100-rail-8") if c.from_device != "h3/nic6"])
+    with pytest.raises(AssertionError, match="h3: no cable in nic6"):
+        asserts.assert_nics_cabled(lost, spec)
+    with pytest.raises(AssertionError, match="mend: plug it in"):
+        asserts.assert_clean(lost, spec)
+    asserts.assert_clean(lost, spec, allow=["missing-nic"])
+    with pytest.raises(InputError, match="did you mean 'missing-nic'"):
+        asserts.assert_check("mising-nic", fabric)

@@ -306,7 +306,7 @@ def _alone(case: Case, odd: list[int], nic: NDArray[np.int64], link: NDArray[np.
 
 @check_named(
     "uneven-uplinks",
-    about="Switches of a tier have equally many cables up, and over one pod equally many down.",
+    about="Switches of a tier have equally many cables up.",
     why="Hosts below the switch with fewer cables get less bandwidth than the others.",
     mend="plug in the missing cable",
     part="cause",
