@@ -142,6 +142,17 @@ def test_gantt_has_a_lane_each_in_order_of_start() -> None:
     assert "1 more are not drawn" in texts(few)
 
 
+def test_very_many_short_bars_are_joined() -> None:
+    bars = [
+        Bar(lane="one", kind="x", start_ps=i * 100, end_ps=i * 100 + 50) for i in range(100_000)
+    ]
+    chart = gantt_chart(bars, title="t", colours={"x": "#000001"})
+    assert chart is not None
+    assert len(chart.document()) < 3_000
+    (box,) = [box for box, tip in tips(chart, "rect") if tip == "one, x: several"]
+    assert float(box.attrib["width"]) == pytest.approx(900 - 24 - 60, abs=0.1)
+
+
 def test_names_in_charts_are_escaped() -> None:
     evil = "<script>alert(1)</script>"
     chart = gantt_chart(

@@ -205,6 +205,18 @@ def test_the_steps_of_a_job_are_read_and_shown(folder: Path, tmp_path: Path) -> 
         read_run(job)
 
 
+@pytest.mark.parametrize("intervals", [1, 2, 3, 5, 100])
+def test_joined_intervals_keep_every_byte(run: Run, intervals: int) -> None:
+    line = run.timeline
+    assert line is not None
+    joined = line.coarser(intervals)
+    assert len(joined.edges_ps) - 1 <= min(intervals, len(line.edges_ps) - 1)
+    assert (joined.edges_ps[0], joined.edges_ps[-1]) == (0, run.span_ps)
+    for name, rows in line.values.items():
+        assert joined.values[name].sum(axis=1).tolist() == rows.sum(axis=1).tolist()
+    assert (joined.load(run.fabric) <= 1.001).all()
+
+
 def test_a_report_keeps_the_longest_flows(run: Run) -> None:
     base = run.flows[0]
     flows = tuple(

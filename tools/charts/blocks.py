@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,6 +26,7 @@ _WIDTH: Final = 900.0
 _ROW, _RIGHT, _BOTTOM = 14.0, 24.0, 48.0
 _LABEL: Final = 250.0
 _ROWS: Final = 40
+_APART: Final = 0.5  # pixels: shorter bars of one kind are joined with what is as near
 
 
 def heat_chart(
@@ -152,7 +153,7 @@ def gantt_chart(
     _time_axis(canvas, x, top=top, bottom=bottom)
     for lane, i in place.items():
         canvas.text(left - 6, top + i * _ROW + 10.5, _fitted(lane, left), size=10, anchor="end")
-    for bar in shown:
+    for bar in _joined(shown, shortest_ps=(x.high - x.low) / (x.end - x.start) * _APART):
         start = x.at(bar.start_ps)
         width = max(x.at(bar.end_ps) - start, 0.6)
         y = top + place[bar.lane] * _ROW
@@ -163,6 +164,23 @@ def gantt_chart(
         left_out = f"{len(first) - len(order):,} more are not drawn"
         canvas.text(_WIDTH - _RIGHT, 22, left_out, anchor="end", colour=MUTED)
     return canvas
+
+
+def _joined(bars: Sequence[Bar], *, shortest_ps: float) -> list[Bar]:
+    """Return bars with those of one kind in a lane joined where nobody could see them apart."""
+    found: list[Bar] = []
+    joined: dict[tuple[str, str], int] = {}
+    for bar in sorted(bars, key=lambda bar: (bar.start_ps, bar.end_ps)):
+        at = joined.get((bar.lane, bar.kind))
+        last = found[at] if at is not None else None
+        brief = bar.end_ps - bar.start_ps < shortest_ps
+        if at is not None and last and brief and bar.start_ps - last.end_ps < shortest_ps:
+            end_ps = max(last.end_ps, bar.end_ps)
+            found[at] = replace(last, end_ps=end_ps, tip=f"{bar.lane}, {bar.kind}: several")
+        else:
+            joined[bar.lane, bar.kind] = len(found)
+            found.append(bar)
+    return found
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -44,6 +44,7 @@ _TASK_COLOURS: Final = {
     "parameters": "#cc79a7",
 }
 _STAGE: Final = re.compile(r"(?P<to>to )?stage (?P<stage>\d+)")
+_INTERVALS: Final = 128  # of a heat map: each is some pixels wide
 _COLLECTIVE: Final = "#0072b2"
 
 
@@ -76,8 +77,9 @@ def heat_of(run: Run) -> Canvas | None:
     """Draw the load of the busiest links over time, of a run with a timeline."""
     if run.timeline is None:
         return None
-    names = [run.fabric.link_name(link) for link in run.timeline.links.tolist()]
-    return heat_chart(names, np.minimum(run.timeline.load(run.fabric), 1.0), run.timeline.edges_ps)
+    line = run.timeline.coarser(_INTERVALS)
+    names = [run.fabric.link_name(link) for link in line.links.tolist()]
+    return heat_chart(names, np.minimum(line.load(run.fabric), 1.0), line.edges_ps)
 
 
 def gantt_of(run: Run) -> Canvas | None:

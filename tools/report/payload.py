@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
     from railweave.tools.report.run_data import FlowRow, Run
 
-__all__ = ["MOST_FLOWS", "pack", "payload_of", "shown_flows"]
+__all__ = ["MOST_FLOWS", "MOST_VALUES", "pack", "payload_of", "shown_flows"]
 
 MOST_FLOWS: Final = 5_000
 """Most flows in a report, the longest; `flows.csv` has all."""
+MOST_VALUES: Final = 2_000_000
+"""Most values in the timeline of a report, a byte each; beyond, intervals are joined."""
 _DEAREST: Final = 9
 
 
@@ -61,6 +63,8 @@ def _timeline(run: Run) -> dict[str, Any] | None:
     line = run.timeline
     if line is None:
         return None
+    measures = 2 if "paused_ps" in line.values else 1
+    line = line.coarser(MOST_VALUES // max(1, measures * len(line.links)))
     paused = line.paused()
     found: dict[str, Any] = {
         "edges": line.edges_ps.tolist(),

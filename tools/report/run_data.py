@@ -73,6 +73,19 @@ class TimelineData:
     links: NDArray[np.int64]
     values: Mapping[str, NDArray[np.int64]]
 
+    def coarser(self, intervals: int) -> TimelineData:
+        """Return the same in at most so many intervals, neighbours joined; totals stay."""
+        count = len(self.edges_ps) - 1
+        starts = np.arange(0, count, -(-count // max(1, intervals)))
+        return TimelineData(
+            edges_ps=np.append(self.edges_ps[starts], self.edges_ps[-1]),
+            links=self.links,
+            values={
+                name: np.add.reduceat(rows, starts, axis=1) if len(rows) else rows[:, starts]
+                for name, rows in self.values.items()
+            },
+        )
+
     def load(self, fabric: Fabric) -> NDArray[np.float64]:
         """float64 (n, k): share of the rate of each link that it carried in each interval."""
         offered = np.outer(fabric.link_rate_bps[self.links], np.diff(self.edges_ps) / 1e12)
