@@ -244,16 +244,13 @@ def _count_cables(
         else:
             shared = max(pair, key=lambda device: int(fabric.tier[device]))
             pieces[model.name, tier, shared] += 1
-    for (part, tier, _), links in pieces.items():
-        counts["cable", part, tier] += -(-links // cable_model(part).links)
+    for (name, tier, _), links in pieces.items():
+        counts["cable", name, tier] += -(-links // cable_model(name).links)
     sockets: Counter[tuple[str, int, int]] = Counter()  # a cage may hold links of two tiers
-    tiers_of: dict[tuple[str, int, int], list[str]] = {}
-    for (part, tier, owner, room), links in ends.items():
-        sockets[part, owner, room] += links
-        tiers_of.setdefault((part, owner, room), []).append(tier)
-    for (part, owner, room), links in sockets.items():
-        where = "hosts" if owner < 0 else "switches"
-        counts["optic", part, where] += -(-links // room)
+    for (name, _, owner, room), links in ends.items():
+        sockets[name, owner, room] += links
+    for (name, owner, room), links in sockets.items():
+        counts["optic", name, "hosts" if owner < 0 else "switches"] += -(-links // room)
     return dict(tiers)
 
 

@@ -298,7 +298,7 @@ def rewire(fabric: Fabric, cables: Sequence[Cable], *, file: str | None = None) 
     delays = {text: parse_time_ps(text) for text in {cable.delay for cable in cables}}
     models = {text: int(LinkModel.from_label(text)) for text in {c.model for c in cables}}
 
-    def both(old: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def both(old: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
         new = np.stack((one, other), axis=1).reshape(-1)
         return np.concatenate((old[inner], new)).astype(old.dtype)
 

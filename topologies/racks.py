@@ -17,7 +17,7 @@ The rule, every number of which can be changed:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -120,9 +120,11 @@ def host_models(fabric: Fabric, spec: TopologySpec | None) -> list[str]:
         return [getattr(nodes.get(name), "model", "host") for name in fabric.host_names]
     content = spec.model.content()
     entries = content.get("racks", content.get("hosts"))
-    listed = entries if isinstance(entries, list) else [entries]
+    listed: list[dict[str, Any]] = entries if isinstance(entries, list) else [entries or {}]
     found: list[str] = []
-    for entry in listed if entries is not None else ():
+    for entry in listed:
+        if "model" not in entry:
+            continue
         number = entry.get("count", count)
         if "racks" in content:
             from railweave.fabric.devices import rack_model

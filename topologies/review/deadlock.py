@@ -30,7 +30,7 @@ _MOST_ROUTES: Final = 400_000
 """Paths laid out at most in one check: pairs of access switches times failures."""
 
 
-def failures(fabric: Fabric) -> list[tuple[str, np.ndarray]]:  # type: ignore[type-arg]
+def failures(fabric: Fabric) -> list[tuple[str, np.ndarray]]:
     """Return each cable between switches and each switch, with the links it takes along."""
     between = fabric.link_network & (fabric.host[fabric.link_src] < 0)
     between &= fabric.host[fabric.link_dst] < 0

@@ -126,7 +126,7 @@ def cores_used(fabric: Fabric, *, polarised: bool, seed: int = 1) -> tuple[int, 
         return None
     spread = Routing(fabric, policy="spray", seed=seed).routes(src[able], picked[able])
 
-    def tops(links: np.ndarray) -> int:  # type: ignore[type-arg]
+    def tops(links: np.ndarray) -> int:
         return len(np.unique(links[fabric.tier[fabric.link_dst[links]] == 3]))
 
     return tops(routing.routes(src[able], picked[able]).links), tops(spread.links)

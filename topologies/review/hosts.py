@@ -33,8 +33,7 @@ def host_kinds(case: Case) -> dict[tuple[object, ...], list[int]]:
             first.setdefault(host, device)
             nic = int(fabric.gpu_nic[device])
             marks[host].append((int(fabric.kind[device]), nic - first[host] if nic >= 0 else -1))
-    nic, _, link = case.access
-    for k in (*np.flatnonzero(inner).tolist(), *link.tolist()):
+    for k in (*np.flatnonzero(inner).tolist(), *case.access.link.tolist()):
         host = int(fabric.host[fabric.link_src[k]])
         outside = bool(fabric.link_network[k])
         ends = (
