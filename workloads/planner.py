@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.pipeline_schedules import Pass
     from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.training import TrainingStyle
 
 __all__ = ["Candidate", "Dropped", "Site", "candidates"]
 
@@ -226,37 +227,48 @@ def _training(
     if not fitting:
         own["recompute"] = style.recompute
     assert fullest is not None
-    step = TrainingStep(shape, plan, style, site.gpu, ())
-    ops = [
-        op
-        for op in training_ops(shape, plan, style)
-        if op.axis in ("tp", "ep") or (op.axis == "cp" and style.context != "ring")
-    ]
-    passes = 2 * style.micro_batches * style.chunks
-    sending = [
-        _sending_ps([op for op in ops if op.stage == s], plan, site, s) // passes
-        for s in range(plan.pp)
-    ]
-    computing = step.pass_times()
-
-    def duration(stage: int, one: Pass) -> int:
-        return computing[stage][one.chunk][one.kind] + (
-            sending[stage] if one.kind != "weights" else 0
-        )
-
-    order = pipeline_order(
-        style.schedule, stages=plan.pp, micro_batches=style.micro_batches, chunks=style.chunks
-    )
-    least = max(
-        # Forward and backward send different amounts: their mean keeps the sum of them all.
-        max(sum(duration(s, one) for one in order[s]) for s in range(plan.pp)),
-        makespan(order, lambda s, one: computing[s][one.chunk][one.kind], chunks=style.chunks),
-    )
+    least = _least_training_ps(shape, plan, style, site)
     workload_keys = {"kind": "training", "model": model, **own}
     return Candidate(
         workload=workload_keys, plan=plan, least_ps=least, memory_bytes=fullest,
         fits=bool(fitting),
     )  # fmt: skip
+
+
+def _least_training_ps(
+    shape: ModelShape, plan: ParallelismPlan, style: TrainingStyle, site: Site
+) -> int:
+    """Return what no step is shorter than: the pipeline, then the update of some stage."""
+    step = TrainingStep(shape, plan, style, site.gpu, ())
+    computing = step.pass_times()
+    ops = training_ops(shape, plan, style)
+    covered = ("ring",) if style.context == "ring" else ()
+    passes = style.micro_batches * style.chunks
+    sending: dict[tuple[int, str], int] = {}
+    tails = []
+    for stage in range(plan.pp):
+        own = [op for op in ops if op.stage == stage]
+        for kind, phases in (("forward", ("forward",)), ("backward", ("recompute", "backward"))):
+            between = [
+                op
+                for op in own
+                if op.phase in phases
+                and (op.axis in ("tp", "ep") or (op.axis == "cp" and not covered))
+            ]
+            sending[stage, kind] = _sending_ps(between, plan, site, stage) // passes
+        gathers = [op for op in own if op.phase == "parameters"]
+        tails.append(step.update_ps(stage) + _sending_ps(gathers, plan, site, stage))
+
+    def duration(stage: int, one: Pass) -> int:
+        return computing[stage][one.chunk][one.kind] + sending.get((stage, one.kind), 0)
+
+    order = pipeline_order(
+        style.schedule, stages=plan.pp, micro_batches=style.micro_batches, chunks=style.chunks
+    )
+    # Passes of the stages' first and last chunks send a little more than the mean: a bound takes
+    # off what they may differ by.
+    slack = sum(sending.values()) if style.chunks > 1 else 0
+    return max(makespan(order, duration, chunks=style.chunks) - slack, 0) + min(tails)
 
 
 def _inference(

@@ -131,6 +131,16 @@ class TrainingStep:
                 found[-1].append({"forward": whole, "backward": back, "weights": whole})
         return found
 
+    def update_ps(self, stage: int) -> int:
+        """Return the time of the optimizer on a stage: it moves memory."""
+        style = self.style
+        held = stage_parameters(self.shape, self.plan, stage, chunks=style.chunks)
+        moved = update_bytes(
+            held, self.plan, zero=style.zero, gradient_bytes=style.gradient_bytes,
+            element=style.element,
+        )  # fmt: skip
+        return roofline_ps(flops=0, moved_bytes=moved, gpu=self.gpu)
+
     # ------------------------------------------------------------------ items
     @cached_property
     def _whole(self) -> int:
@@ -431,11 +441,7 @@ class TrainingStep:
                     summed.append(previous)
         if self.shape.tied and plan.pp > 1 and stage in (0, plan.pp - 1):
             summed.append(self._tied(graph, ends))
-        held = stage_parameters(self.shape, plan, stage, chunks=style.chunks)
-        moved = update_bytes(
-            held, plan, zero=style.zero, gradient_bytes=style.gradient_bytes, element=style.element
-        )
-        update_ps = roofline_ps(flops=0, moved_bytes=moved, gpu=self.gpu)
+        update_ps = self.update_ps(stage)
         works = self.everyone().works([Busy(update_ps)], stage)
         update = graph.add(
             Task(f"optimizer stage {stage}", stage, "compute", works, update_ps), (*last, *summed)
