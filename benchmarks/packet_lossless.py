@@ -3,8 +3,9 @@
 
 Four leaves of eight hosts, four spines, 400 Gb/s everywhere (2:1 oversubscribed), 16 MB of buffer
 in each switch. Traffic: an incast of the 16 hosts of two leaves on one of a third, beside seven
-flows from the fourth leaf to its neighbours; an all-to-all of all 32; a shuffle from the 16 hosts of two leaves to the 16 of the others, which crosses the spines. Every
-mode is a few keys of ``network:`` and ``routing:``.
+flows from the fourth leaf to its neighbours; an all-to-all of all 32; a shuffle from the 16 hosts
+of two leaves to the 16 of the others, which crosses the spines. Every mode is a few keys of
+``network:`` and ``routing:``.
 """
 
 from __future__ import annotations

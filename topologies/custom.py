@@ -109,6 +109,7 @@ class Custom(TopologyModel):
         ]
         build = FabricBuilder(name)
         plugs = _Plugs(build, nodes, ends)
+        keys = []
         for i, link in enumerate(self.links):
             a, b = ends[2 * i : 2 * i + 2]
             if a.node == b.node:
@@ -121,7 +122,7 @@ class Custom(TopologyModel):
                     check_nic_rate(host_model(node.model), wire.rate_bps, field=f"links.{i}.rate")
             for nth in range(link.count):
                 (a_device, a_port), (b_device, b_port) = plugs.take(a, nth), plugs.take(b, nth)
-                build.add_cable(
+                number = build.add_cable(
                     a_device,
                     b_device,
                     rate_bps=wire.rate_bps,
@@ -131,7 +132,9 @@ class Custom(TopologyModel):
                     a_port=a_port,
                     b_port=b_port,
                 )
-        return build.finish(kind=self.kind)
+                if own := link.packet_keys():
+                    keys.append(((number, number + 1), own))
+        return build.finish(kind=self.kind, **({"link_keys": tuple(keys)} if keys else {}))
 
 
 def _full(node: Literal["host", "switch"] | _Full) -> _Full:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ from railweave.fabric.document import Document, load_yaml
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.network_model import NetworkModel, phy_latency_ps
 from railweave.topologies.budgets import overfull_switches
-from railweave.topologies.spec import SCHEMA, TopologyModel, TopologySpec, topology
+from railweave.topologies.spec import SCHEMA, LinksSpec, TopologyModel, TopologySpec, topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +151,22 @@ def build_topology(spec: TopologySpec, *, network: NetworkModel | None = None) -
             )
     except InputError as error:
         raise spec.locate(error) from None
-    return fabric
+    return _with_link_keys(fabric, spec.model)
+
+
+def _with_link_keys(fabric: Fabric, model: TopologyModel) -> Fabric:
+    """Add what the cables of a tier have otherwise than the network."""
+    links = getattr(model, "links", None)
+    if not isinstance(links, LinksSpec):
+        return fabric
+    keys = []
+    for name in ("host-leaf", "leaf-spine", "spine-core"):
+        cable = getattr(links, name.replace("-", "_"))
+        own = {} if cable is None else cable.packet_keys()
+        if own:
+            numbers = [i for i, tier in enumerate(fabric.link_tier) if tier == name]
+            keys.append((tuple(numbers), own))
+    return replace(fabric, meta={**fabric.meta, "link_keys": tuple(keys)}) if keys else fabric
 
 
 def topology_json_schema() -> dict[str, Any]:

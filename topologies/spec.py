@@ -20,6 +20,13 @@ from railweave.fabric.errors import InputError
 from railweave.fabric.fields import Delay, FileModel, Length, Rate, Ratio, fault
 from railweave.fabric.graph import LinkModel
 from railweave.fabric.network_model import NetworkModel
+from railweave.fabric.packet.model import (
+    EcnModel,
+    LinkBufferModel,
+    LinkPfcModel,
+    LossModel,
+    link_settings,
+)
 from railweave.fabric.registry import Registry
 
 if TYPE_CHECKING:
@@ -94,13 +101,24 @@ class CableSpec(FileModel):
     rate: Annotated[Rate, Field(ge=1)]
     length: Length | None = Field(None, description="5 ns per metre plus the PHY latency")
     delay: Delay | None = Field(None, description="The whole propagation delay, PHY included")
+    buffer: LinkBufferModel | None = Field(None, description="Over network.buffer (packet engine)")
+    pfc: LinkPfcModel | None = Field(None, description="Over network.pfc (packet engine)")
+    ecn: EcnModel | None = Field(None, description="Over network.ecn (packet engine)")
+    loss: LossModel | None = Field(None, description="Over network.loss (packet engine)")
 
     @model_validator(mode="after")
     def _one_distance(self) -> CableSpec:
         if (self.length is None) == (self.delay is None):
             said = "both length and delay are given" if self.length is not None else "it is missing"
             raise fault(said, expected="either length or delay", key="delay")
+        if self.ecn is not None and self.ecn.at is not None:
+            said = "marks are set at one place in the whole network"
+            raise fault(said, expected="network.ecn.at", key="ecn")
         return self
+
+    def packet_keys(self) -> dict[str, Any]:
+        """Return what these cables have otherwise than the network, as the packet engine has it."""
+        return link_settings(buffer=self.buffer, pfc=self.pfc, ecn=self.ecn, loss=self.loss)
 
     def resolve(self, phy_ps: int) -> ResolvedLink:
         """Return the physical link; ``phy_ps`` is added to a delay given by length."""

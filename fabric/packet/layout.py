@@ -168,7 +168,6 @@ RUN: Final = np.dtype(
         ("spread_quantum", "i8"),  # queues that differ by less are alike
         ("flowlet_ps", "i8"),  # idle for longer: another way
         ("seed", "u8"),
-        ("loss", "f8"),  # probability that a data packet is lost on a network link
         # congestion control
         ("cc", "i8"),
         ("ack_echo", "i8"),
@@ -261,7 +260,8 @@ PORT: Final = np.dtype(
         ("pull_on", "i8"),  # 1 while a pull event is on its way
         ("deaf", "i4"),  # classes that heed no pause
         ("dropping", "i4"),  # classes of which it drops whatever comes
-        ("unused", "i8", 2),
+        ("loss", "f8"),  # probability that a packet is lost on it
+        ("unused", "i8"),
     ],
     align=True,
 )

@@ -19,9 +19,12 @@ __all__ = [
     "BufferModel",
     "CcModel",
     "EcnModel",
+    "LinkBufferModel",
+    "LinkPfcModel",
     "LossModel",
     "PfcModel",
     "TrimModel",
+    "link_settings",
     "merged",
 ]
 
@@ -183,6 +186,30 @@ class CcModel(FileModel):
     )
 
 
+class LinkBufferModel(FileModel):
+    """What arrives by some links has buffers of its own kind."""
+
+    reserve: Size | None = Field(None, description="Per lossless priority")
+    alpha: float | None = Field(None, gt=0, le=1024, description="Dynamic threshold")
+    headroom: Size | None = Field(None, description="Per lossless priority")
+    xoff: Size | None = Field(None, description="Static threshold instead of a dynamic one")
+    xon: Size | None = Field(None, description="And where senders go on (xoff less hysteresis)")
+    hysteresis: Size | None = Field(None, description="How far below the threshold a pause ends")
+
+    @model_validator(mode="after")
+    def _xon_below(self) -> LinkBufferModel:
+        if self.xon is not None and (self.xoff is None or self.xon > self.xoff):
+            raise fault("xon needs an xoff at or above it", key="xon", expected="at most xoff")
+        return self
+
+
+class LinkPfcModel(FileModel):
+    """Pauses on some links."""
+
+    enabled: bool | None = Field(None, description="Lossless priorities pause their senders")
+    response: Time | None = Field(None, description="From a pause's arrival to its effect")
+
+
 class TrimModel(FileModel):
     """Trimming and receiver credit (recovery: trim)."""
 
@@ -207,6 +234,29 @@ class LossModel(FileModel):
     """Random loss on network links."""
 
     rate: float | None = Field(None, ge=0, lt=1, description="Per packet and link (0)")
+
+
+def link_settings(
+    *,
+    buffer: LinkBufferModel | None,
+    pfc: LinkPfcModel | None,
+    ecn: EcnModel | None,
+    loss: LossModel | None,
+) -> dict[str, Any]:
+    """Return the keys given for some links, by the names that `override` knows."""
+    given: dict[str, Any] = {}
+    if buffer is not None:
+        given |= {
+            "reserve": buffer.reserve, "alpha": buffer.alpha, "room": buffer.headroom,
+            "xoff": buffer.xoff, "xon": buffer.xon, "hysteresis": buffer.hysteresis,
+        }  # fmt: skip
+    if pfc is not None:
+        given |= {"pfc": pfc.enabled, "response_ps": pfc.response}
+    if ecn is not None:
+        given |= {"ecn": ecn.enabled, "kmin": ecn.kmin, "kmax": ecn.kmax, "pmax": ecn.pmax}
+    if loss is not None:
+        given["loss_rate"] = loss.rate
+    return {name: value for name, value in given.items() if value is not None}
 
 
 RECOVERIES: Final = ("go-back-n", "go-back-0", "selective-repeat", "trim")

@@ -178,7 +178,7 @@ def start(
     lost = False
     if port.lossy == 1:
         pairs = qps[packet.qp]
-        lost = chance(port.draws, pairs.flow, packet) < run.loss or (
+        lost = chance(port.draws, pairs.flow, packet) < port.loss or (
             pairs.lose >= 0 and flags & CONTROL == 0 and packet.psn + packet.again == pairs.lose
         )
     if lost:

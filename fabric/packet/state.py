@@ -15,6 +15,7 @@ from railweave.fabric.network import Framing
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.kernel import advance
 from railweave.fabric.packet.layout import records
+from railweave.fabric.packet.overrides import link_keys, override
 from railweave.fabric.packet.settings import (
     ecn_thresholds,
     headroom_bytes,
@@ -127,6 +128,7 @@ class PacketState:
         self.fabric, self.network, self.settings = fabric, network, settings
         data = sorted({settings.priority, *priorities} - {settings.control_priority})
         self.priorities = (*data, settings.control_priority)  # by class
+        self.link_keys = link_keys(fabric)
         self.runs = records(lay.RUN, 1)
         self.run = self.runs[0]
         self.trace = np.zeros((trace_rows, 3), np.int64)
@@ -187,7 +189,6 @@ class PacketState:
         run.refresh_ps = settings.refresh_ps or 0
         run.poll_ps = 0 if settings.watchdog is None else settings.watchdog.poll_ps
         run.enqueue_marks = int(settings.ecn_at_enqueue)
-        run.loss = settings.loss_rate
         run.failed_qp = lay.NONE
         self.mode = lay.TRUST if self._lossless() else _MODES[recovery_of(self.fabric, settings)]
         self.cc = settings.cc if settings.cc_given or self.mode != lay.TRIM else None
@@ -229,6 +230,8 @@ class PacketState:
         held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if self.settings.pfc else ()))
         if self.failing:
             return False
+        if any(keys.get("loss_rate") or keys.get("pfc") is False for _, keys in self.link_keys):
+            return False
         return self.settings.loss_rate == 0.0 and bool(np.isin(models, held).all())
 
     def _set_ports(self) -> None:
@@ -245,8 +248,12 @@ class PacketState:
         ports.up = fabric.link_up
         ports.credit = ~fabric.link_network | (fabric.link_model == LinkModel.INFINIBAND)
         ports.need = run.mtu + run.overhead + run.first
-        ports.lossy = fabric.link_network & (settings.loss_rate > 0)
-        domain = _LOSS if settings.loss_rate > 0 else _ECN
+        ports.loss = np.where(fabric.link_network, settings.loss_rate, 0.0)
+        for links, keys in self.link_keys:
+            if "loss_rate" in keys:
+                ports.loss[links] = keys["loss_rate"]
+        ports.lossy = ports.loss > 0
+        domain = _LOSS if ports.lossy.any() else _ECN
         ports.draws = [stream_key(settings.seed, domain, link) for link in range(fabric.n_links)]
         values, inverse = np.unique(rate, return_inverse=True)
         respond = [
@@ -304,6 +311,8 @@ class PacketState:
             credit = (self.ports.credit == 1) & (self.into >= 0)
             ingress.kind[mine[credit]] = 2
             ingress.room[mine[credit]] = ingress.reserve[mine[credit]] = 0
+        for links, keys in self.link_keys:
+            override(self, links, keys)
         self._share_out()
 
     def _set_marks(self, mine: NDArray[np.int64]) -> None:
