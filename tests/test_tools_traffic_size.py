@@ -53,10 +53,14 @@ def test_traffic_contract_of_a_pipeline() -> None:
     found = run_json(*step, "--tokens", "2150")
     totals = found["totals"]
     assert totals["per_rank_wire_bytes"] == max(totals["per_stage_wire_bytes"])
-    assert totals["by_link_class"] == {"nvlink": 4_993_228_800, "network": 8_806_400}
+    sent = {row["rank"]: row for row in found["per_rank"]}
+    assert sent[0] == {"rank": 0, "nvlink": 4_993_228_800, "network": 8_806_400}
+    assert totals["wire_bytes"] == sum(r["nvlink"] + r["network"] for r in sent.values())
+    assert totals["wire_bytes"] == sum(op["wire_bytes"] for op in found["ops"])
     assert sum(op["count"] for op in found["ops"] if op["op"] == "all_reduce") == 161
     spread = run_json(*step, "--tokens", "2150", "--gpus-per-host", "4")
-    assert spread["totals"]["by_link_class"]["network"] == 4_993_228_800 // 4 + 8_806_400
+    # two hosts of four: a quarter of each buffer crosses there and back
+    assert spread["per_rank"][0]["network"] == 81 * 35_225_600 // 4 + 8_806_400
 
 
 def test_traffic_contract_of_a_cache_transfer() -> None:
@@ -73,18 +77,45 @@ def test_traffic_tables() -> None:
     table = run("traffic", "llama-3.1-70b", "--tp", "8").splitlines()
     assert table[0] == "llama-3.1-70b  tp 8  pp 1  one decode step of 1 request"
     assert table[3].split()[:6] == ["all_reduce", "tp", "0", "161", "16,384", "4,616,192"]
-    assert "4,840,640 B on NVLink, 0 B on the network" in table[-1]
+    assert "4,840,640 B on NVLink, 0 B on the network" in table[-2]
     assert "nothing goes on the wire" in run("traffic", "qwen2.5-7b")
     cache = run("traffic", "deepseek-v3", "--kv", "--decode-tp", "2", "--tokens", "2150")
     assert "unique 151,084,800 B, on the wire 302,169,600 B" in cache
 
 
+def test_traffic_by_link_carries_what_ranks_send() -> None:
+    plan = ["traffic", "mixtral-8x7b", "--tp", "2", "--dp", "4", "--ep", "8"]
+    plan += ["--ep-backend", "all_to_all"]
+    found = run_json(*plan, "--tokens", "4", "--topology", "h100-rail-8", "--by-link")
+    leaving = [x for x in found["links"] if "/gpu" in x["link"].split(">")[0]]
+    assert sum(x["payload_bytes"] for x in leaving) == found["totals"]["wire_bytes"]
+    by_axis = {op["axis"] for op in found["ops"]}
+    assert by_axis == {"tp", "ep"}
+
+
+def test_traffic_of_training() -> None:
+    found = run_json("traffic", "llama-3.1-8b", "--phase", "train", "--dp", "8", "--zero", "0")
+    (op,) = found["ops"]
+    assert (op["op"], op["phase"], op["bytes"]) == ("all_reduce", "gradients", 4 * 8_030_261_248)
+    assert round(op["wire_bytes_per_rank"] / 1e9, 1) == 56.2
+    assert found["tokens"] == 8 * 4096
+    text = run("traffic", "llama-3.1-8b", "--phase", "train", "--tp", "2", "--pp", "2")
+    assert "one training step of 4,096 tokens" in text
+    assert "their gradients" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["traffic", "llama-3.1-8b", "--zero", "1"], "--zero: needs --phase train"),
+        (
+            ["traffic", "llama-3.1-8b", "--phase", "train", "--rows", "1"],
+            "--rows: does not go with --phase train",
+        ),
+        (["traffic", "llama-3.1-8b", "--by-link"], "--by-link: it needs a fabric"),
         (["traffic", "llama-3.1-70b", "--kv", "--tp", "8"], "--tp: does not go with --kv"),
         (["traffic", "llama-3.1-70b", "--prefill-tp", "8"], "--prefill-tp: needs --kv"),
-        (["traffic", "llama-3.1-70b", "--phase", "train"], "phase: 'train' is no phase"),
+        (["traffic", "llama-3.1-70b", "--phase", "trains"], "phase: 'trains' is no phase"),
         (["traffic", "llama-3.1-70b", "--tp", "5"], "5 does not divide the 64 attention heads"),
         (["traffic", "llama-3.1-07b"], "did you mean 'llama-3.1-70b'"),
     ],

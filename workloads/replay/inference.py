@@ -14,7 +14,13 @@ from railweave.workloads.memory import kv_bytes_per_rank
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.replay.inference_graph import InferenceStep, shared_out
-from railweave.workloads.replay.step_report import gpu_of, lanes_of, model_file, step_row
+from railweave.workloads.replay.step_report import (
+    gpu_of,
+    lanes_of,
+    model_file,
+    place_ranks,
+    step_row,
+)
 from railweave.workloads.shapes import load_shape
 from railweave.workloads.shares import held_bytes
 from railweave.workloads.workload import WorkloadContext, WorkloadModel, workload_kind
@@ -119,9 +125,7 @@ def start(workload: InferenceModel, context: WorkloadContext) -> simpy.Event:
     with context.at():
         plan = workload.plan()
         plan.check(shape)
-    with context.at("dp"):
-        devices = context.place(plan.n_ranks)
-    context.occupy(devices)
+    devices = place_ranks(plan, context)
     gpu = gpu_of(devices, context)
     _check_memory(shape, plan, workload, context, gpu.name, gpu.memory_bytes)
     hosts = [int(context.fabric.host[device]) for device in devices]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from railweave.fabric.devices import gpu_model
+from railweave.fabric.errors import InputError
 from railweave.workloads.op_schedules import bytes_between
 from railweave.workloads.ops import total_wire_bytes
 from railweave.workloads.replay.lanes import alike
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from railweave.workloads.replay.step_graph import StepGraph
     from railweave.workloads.workload import WorkloadContext
 
-__all__ = ["MOST_TASKS", "Turn", "gpu_of", "lanes_of", "model_file", "step_row"]
+__all__ = ["MOST_TASKS", "Turn", "gpu_of", "lanes_of", "model_file", "place_ranks", "step_row"]
 
 MOST_TASKS: Final = 20_000
 """Compute tasks above which replicas run in lockstep even where that may change times."""
@@ -90,6 +91,26 @@ def gpu_of(devices: Sequence[int], context: WorkloadContext) -> GpuModel:
         )
     with context.at():
         return gpu_model(names[0])
+
+
+def place_ranks(plan: ParallelismPlan, context: WorkloadContext) -> list[int]:
+    """Return the device index of the GPU of each rank, and take them.
+
+    Raises
+    ------
+    InputError
+        There are not enough GPUs.
+    """
+    try:
+        devices = context.place(plan.n_ranks)
+    except InputError as error:
+        if error.field != "ranks":
+            raise
+        raise context.error(
+            error.message, at=("dp",), expected="tp x pp x cp x dp ranks, a GPU for each"
+        ) from None
+    context.occupy(devices)
+    return devices
 
 
 def lanes_of(

@@ -9,7 +9,13 @@ from pydantic import Field
 
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.parallelism import ParallelismPlan
-from railweave.workloads.replay.step_report import gpu_of, lanes_of, model_file, step_row
+from railweave.workloads.replay.step_report import (
+    gpu_of,
+    lanes_of,
+    model_file,
+    place_ranks,
+    step_row,
+)
 from railweave.workloads.replay.training_graph import TrainingStep
 from railweave.workloads.shapes import load_shape
 from railweave.workloads.training import TrainingStyle, stage_memory, training_ops
@@ -89,9 +95,7 @@ def start(workload: TrainingModel, context: WorkloadContext) -> simpy.Event:
     with context.at():
         plan, style = workload.plan(), workload.style()
         ops = training_ops(shape, plan, style)
-    with context.at("dp"):
-        devices = context.place(plan.n_ranks)
-    context.occupy(devices)
+    devices = place_ranks(plan, context)
     gpu = gpu_of(devices, context)
     _check_memory(shape, plan, style, gpu, workload, context)
     hosts = [int(context.fabric.host[device]) for device in devices]
