@@ -176,7 +176,7 @@ def test_inline_topologies_are_located_in_their_document():
 
 def test_schema_names_every_kind():
     schema = topology_json_schema()
-    assert len(schema["oneOf"]) == 7
+    assert len(schema["oneOf"]) == 8
     for reference in schema["oneOf"]:
         assert reference["$ref"].removeprefix("#/$defs/") in schema["$defs"]
     links = schema["$defs"]["LinksSpec"]["properties"]
