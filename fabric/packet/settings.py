@@ -311,7 +311,7 @@ def most_static_pfc_bytes(buffer_bytes: int, ports: int, headroom_bytes: int) ->
     Examples
     --------
     >>> most_static_pfc_bytes(12_000_000, 32, 22_400)
-    24474.6875
+    24475.0
     """
     return (buffer_bytes - 8 * ports * headroom_bytes) / (8 * ports)
 
