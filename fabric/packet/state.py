@@ -311,8 +311,8 @@ class PacketState:
             credit = (self.ports.credit == 1) & (self.into >= 0)
             ingress.kind[mine[credit]] = 2
             ingress.room[mine[credit]] = ingress.reserve[mine[credit]] = 0
-        for links, keys in self.link_keys:
-            override(self, links, keys)
+        for some, keys in self.link_keys:
+            override(self, some, keys)
         self._share_out()
 
     def _set_marks(self, mine: NDArray[np.int64]) -> None:
