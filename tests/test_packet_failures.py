@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from railweave.fabric.errors import InputError
-from railweave.runner import run_scenario
+from railweave.fabric.packet.engine import PacketEngine
+from railweave.runner import prepare, run_scenario
+from railweave.scenario import load_scenario
 
 US = 10**6
 MS = 1000 * US
@@ -122,11 +125,23 @@ def test_a_queue_pair_without_any_way_gives_up() -> None:
     assert "gave up after 3 retries" in str(result.error)
 
 
-def test_a_run_with_faults_is_the_same_from_the_heap_and_in_pieces() -> None:
-    base = merged(leaf_spine(faults=[DOWN | {"for": "200us"}]), recovery="selective-repeat")
-    one, two = run_scenario(base), run_scenario(base)
-    assert [r.end_ps for r in one.records] == [r.end_ps for r in two.records]
-    assert one.network == two.network
+@pytest.mark.parametrize("storm", [False, True])
+def test_wheel_and_heap_give_the_same_run(storm: bool) -> None:
+    dog = {"detect": "300us", "poll": "100us"}
+    base = (
+        stormy({"for": "900us"}, watchdog=dog)
+        if storm
+        else leaf_spine(faults=[DOWN | {"for": "200us"}])
+    )
+    seen = []
+    for wheel in (True, False):
+        run = prepare(load_scenario(merged(base, recovery="selective-repeat")))
+        assert isinstance(run.engine, PacketEngine)
+        run.engine.packet = replace(run.engine.packet, use_wheel=wheel)
+        run.env.run()
+        seen.append(([record.end_ps for record in run.engine.records()], run.engine.network()))
+    assert seen[0] == seen[1]
+    assert min(seen[0][0]) > 0
 
 
 # ------------------------------------------------------------------ storms

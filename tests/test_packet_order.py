@@ -65,6 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
     "go-back-n": {"model": LinkModel.ROCE_LOSSY, "loss_rate": 0.01},
     "go-back-0": {"model": LinkModel.ROCE_LOSSY, "loss_rate": 0.001, "recovery": "go-back-0"},
     "selective": {"model": LinkModel.ROCE_LOSSY, "loss_rate": 0.01, "recovery": "selective-repeat"},
+    "trim": {"model": LinkModel.TRIMMING, "loss_rate": 0.01, "trim_queue_bytes": 20_000},
     "small": {"model": LinkModel.ROCE_LOSSY, "buffer_bytes": 30_000, "retries": 1000},
 }  # fmt: skip
 
