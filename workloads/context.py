@@ -91,7 +91,7 @@ def context_ops(
     for attention in dict.fromkeys(blocks):
         count = blocks.count(attention) * times
         kv = kv_elements_per_rank(attention, plan.tp)
-        columns = {"stage": stage, "member": member, "phase": phase}
+        columns: dict[str, object] = {"stage": stage, "member": member, "phase": phase}
         if kind == "ring":
             # An all_gather's bytes: each part passes every rank. Backward with its gradient.
             yield from collective(

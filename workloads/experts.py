@@ -209,9 +209,14 @@ def expert_ops(
         )
         return
     yield from _all_to_all(block, plan, style, stage, count, hidden, tokens)
-    each = [-(-n // tp) for n in tokens]
+    shares = [-(-n // tp) for n in tokens]
     yield from _of_members(
-        "all_gather", plan, [tp * n for n in each], hidden * element, "outputs of experts", columns
+        "all_gather",
+        plan,
+        [tp * n for n in shares],
+        hidden * element,
+        "outputs of experts",
+        columns,
     )
 
 

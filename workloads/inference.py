@@ -278,7 +278,7 @@ class StepOps:
     def summed(self, stage: int, *, what: str, count: int = 1) -> Iterator[TrafficOp]:
         """Yield ``count`` sums of hidden states; scattered and gathered where that is the style."""
         for member, tokens in self._busy():
-            ops = ("all_reduce",)
+            ops: tuple[str, ...] = ("all_reduce",)
             if self._scattered(tokens):
                 ops = ("reduce_scatter", "all_gather")
             for op in ops:

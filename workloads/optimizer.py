@@ -16,7 +16,7 @@ otherwise: Megatron-LM's defaults (``megatron/core/distributed/distributed_data_
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from railweave.workloads.ops import collective
 
@@ -103,8 +103,12 @@ def data_parallel_ops(
         rows.append(("edp", parameters.experts, replicas // plan.ep, "experts"))
     for axis, count, n, kind in rows:
         gradients, weights = count * gradient_bytes, count * element
-        scatter = {"stage": stage, "phase": "gradients", "what": f"gradients of {kind}"}
-        gather = {"stage": stage, "phase": "parameters", "what": kind}
+        scatter: dict[str, Any] = {
+            "stage": stage,
+            "phase": "gradients",
+            "what": f"gradients of {kind}",
+        }
+        gather: dict[str, Any] = {"stage": stage, "phase": "parameters", "what": kind}
         if zero == 0:
             yield from collective("all_reduce", axis, n, gradients, **scatter)
         elif zero < 3:

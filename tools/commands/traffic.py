@@ -275,14 +275,14 @@ def _ops(
     if experts["mode"] not in ("low_latency", "normal"):
         raise InputError(f"'{experts['mode']}' is no mode", field="--ep-mode",
                          expected="low_latency or normal")  # fmt: skip
-    style = StepStyle(
+    how = StepStyle(
         experts=ExpertStyle(seed=seed, gpus_per_host=gpus_per_host, **experts),
         **known({"sequence_parallel": "--sequence-parallel", "context": "--context",
                  "pad_to": "--pad-to"}),
     )  # fmt: skip
     return step_ops(
         shape, plan, phase=phase, tokens=tokens, rows=given["--rows"], dtype=given["--dtype"],
-        style=style,
+        style=how,
     )  # fmt: skip
 
 

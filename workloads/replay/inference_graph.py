@@ -261,7 +261,7 @@ class InferenceStep:
         sends = [[self._sends(lane, s, requests) for s in stages] for requests in busy]
         free: list[int | None] = [None] * self.plan.pp
         back: list[int | None] = [None] * len(busy)
-        found = []
+        found: list[list[list[int]]] = []
         for turn in range(rounds):
             found.append([])
             for m in range(len(busy)):

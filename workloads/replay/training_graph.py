@@ -388,8 +388,8 @@ class TrainingStep:
                 )
                 pieces: list[int] = []
                 for works, compute in parts:
-                    task = Task(name, stage, "compute", works, compute, lane)
-                    previous = graph.add(task, (previous,))
+                    computing = Task(name, stage, "compute", works, compute, lane)
+                    previous = graph.add(computing, (previous,))
                     pieces.append(previous)
                 begun[stage, step], done[stage, step] = pieces[0], pieces[-1]
                 if step.kind != "forward":
