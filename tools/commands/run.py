@@ -120,6 +120,7 @@ def shown_time(time_ps: int | None) -> str:
 def run_summary(result: "Result") -> str:
     """Return the summary of a run, each figure beside its bound."""
     parts = [_head(result), _faults(result.network), _flows(result), _collectives(result)]
+    parts.append(_steps(result))
     parts += _serving(result.serving)
     parts += [_hottest(result), *(f"warning: {warning}" for warning in result.warnings)]
     return "\n\n".join(part for part in parts if part)
@@ -209,6 +210,26 @@ def _collectives(result: "Result") -> str:
         "busbw GB/s",
     )
     return aligned(rows, header=header, right=(1, 3, 4, 5, 6, 7))
+
+
+def _steps(result: "Result") -> str:
+    """Write the steps of training and inference workloads: what their times are made of."""
+    if not result.steps:
+        return ""
+    rows = [
+        (
+            row["workload"], row["phase"], row["step"],
+            *(shown_time(row[key]) for key in (
+                "step_ps", "bound_ps", "compute_ps", "bubble_ps", "exposed_ps", "overlapped_ps")),
+            row["limit"],
+        )
+        for row in result.steps
+    ]  # fmt: skip
+    header = (
+        "steps", "phase", "", "time", "bound", "compute", "of it bubble", "exposed", "overlapped",
+        "limit",
+    )  # fmt: skip
+    return aligned(rows, header=header, right=tuple(range(2, 9)))
 
 
 def _serving(serving: Mapping[str, Any]) -> list[str]:
