@@ -5,6 +5,9 @@ Replicas whose messages take paths of equal links in the same pattern, and that 
 that could hold anyone back, take equal times to the picosecond: running them in lockstep changes
 nothing. A link cannot hold anyone back if all the links of single replicas that feed it, NICs in
 the end, bring less together than it carries.
+
+Only messages within replicas are looked at. What all replicas do together, such as summing their
+gradients, may share links with them; replicas in lockstep are then delayed alike.
 """
 
 from __future__ import annotations
