@@ -18,6 +18,7 @@ from railweave.fabric.errors import PhysicsError, RailweaveError
 from railweave.tools.commands.bom import bom
 from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.compare import compare
+from railweave.tools.commands.design import design
 from railweave.tools.commands.emulate import emulate
 from railweave.tools.commands.models import models
 from railweave.tools.commands.normal import normal
@@ -81,6 +82,7 @@ app.add_typer(topo, name="topo")
 app.command()(bom)
 app.command()(compare)
 app.command()(review)
+app.command()(design)
 app.command()(emulate)
 app.command()(report)
 app.command()(plot)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-__all__ = ["FIBRE", "SECTIONS", "PriceList", "load_prices"]
+__all__ = ["FIBRE", "SECTIONS", "PriceList", "load_prices", "parse_price"]
 
 FIBRE: Final = "fibre"
 """A fibre patch cord, in bills and price files: no published price of MPO trunks was found."""
@@ -148,7 +148,7 @@ def load_prices(path: Path) -> PriceList:
                 if key == "power":
                     power[name] = parse_power_mw(value)
                 else:
-                    own[name] = _price(value)
+                    own[name] = parse_price(value)
             except InputError as error:
                 raise document.error(
                     error.message, at=(key, name), expected=error.expected
@@ -156,7 +156,14 @@ def load_prices(path: Path) -> PriceList:
     return PriceList(currency=currency, exchange=exchange, own=own, own_power_mw=power)
 
 
-def _price(value: object) -> Price:
+def parse_price(value: object) -> Price:
+    """Read an amount and its currency, such as ``25000 USD``.
+
+    Raises
+    ------
+    InputError
+        It is not one.
+    """
     parts = value.split() if isinstance(value, str) else []
     if len(parts) == 2 and len(parts[1]) == 3 and parts[1].isupper():
         whole, _, cents = parts[0].replace(",", "").partition(".")

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Designs enumerated from parts: each builds, and the best are those that no other beats."""
+
+import json
+
+import pytest
+
+from railweave.tools import cli
+from railweave.tools.designing import candidates
+from railweave.topologies import build_topology, load_topology
+
+
+def test_candidates_build_or_say_why_not():
+    found = {one.name: one for one in candidates(512, "dgx-h100", "quantum-2")}
+    assert {"rail-optimized", "fat-tree", "rail-only", "multi-plane"} <= set(found)
+    # 64 hosts: two units of 32 of 64 ports, as the published SuperPOD of 64 nodes
+    fabric = build_topology(load_topology(dict(found["rail-optimized"].content)))
+    assert len(fabric.switches) == 16 + 8
+    assert len(candidates_that_fail(found)) < len(found)
+
+
+def candidates_that_fail(found):
+    return [one for one in found.values() if one.refused]
+
+
+def test_the_command_marks_what_no_other_beats(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    words = ("design", "--gpus", "64", "--host", "dgx-h100", "--switch", "spectrum-4", "--json")
+    assert cli.run_command_line((*words, "--budget", "900000 USD")) == 0
+    data = json.loads(capsys.readouterr().out)["candidates"]
+    best = [one for one in data if one["pareto"]]
+    assert best
+    assert all(one["within_budget"] for one in best)
+    for one in data:
+        if one["refused"] is None:
+            load_topology(str(tmp_path / "designs" / f"{one['name']}.yaml"))
+    assert cli.run_command_line(words) == 2  # the files exist
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--host", "dgx-h101", "--switch", "spectrum-4"), "did you mean 'dgx-h100'?"),
+        (("--host", "dgx-h100", "--switch", "spectrum-5"), "did you mean 'spectrum-4'?"),
+        (("--host", "host", "--switch", "spectrum-4"), "has no NICs of its own"),
+    ],
+)
+def test_unknown_parts(capsys, monkeypatch, tmp_path, words, said):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run_command_line(("design", "--gpus", "64", *words)) == 2
+    assert said in capsys.readouterr().err
