@@ -11,8 +11,10 @@ import numpy as np
 
 from railweave.fabric._accounting import durations, longest_chain
 from railweave.fabric._fluid_layout import LOOP
+from railweave.fabric.errors import InputError
 from railweave.fabric.fluid_graph import FluidGraph
 from railweave.fabric.jit import call_for_work
+from railweave.fabric.kinds import DeviceKind
 from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
 from railweave.fabric.queue_pairs import split_over_qps
@@ -261,12 +263,15 @@ class Binder:
         """Route ``(src, dst, qp)`` keys in one go, which is much faster than one by one."""
         new = [key for key in dict.fromkeys(keys) if key not in self._single]
         if new:
-            numbers = self._route(*np.ascontiguousarray(np.array(new, np.int32).T))
+            src, dst, qp = np.ascontiguousarray(np.array(new, np.int32).T)
+            self._refuse_switches(np.concatenate((src, dst)))
+            numbers = self._route(src, dst, qp)
             self._single.update(zip(new, numbers.tolist(), strict=True))
 
     def bind(self, schedule: Schedule, ranks: NDArray[np.int32]) -> BoundSchedule:
         """Bind ``schedule`` to the devices ``ranks``, int32 (n_ranks,)."""
         qp: NDArray[np.int32] | None = None
+        self._refuse_switches(ranks[: len(ranks) - schedule.switches])
         if self.qps > 1:
             schedule = expand(schedule)
         if self.qps > 1 and self.split:
@@ -275,6 +280,16 @@ class Binder:
         return BoundSchedule(
             schedule, self.table, path, self.table.wire_bytes(path, schedule.size_bytes)
         )
+
+    def _refuse_switches(self, devices: NDArray[np.int32]) -> None:
+        """Raise `InputError` for a switch: only schedules that reduce in switches send to some."""
+        fabric = self.table.fabric
+        known = devices[(devices >= 0) & (devices < fabric.n_devices)]
+        switches = known[np.isin(fabric.kind[known], (DeviceKind.SWITCH, DeviceKind.NVSWITCH))]
+        if len(switches):
+            raise InputError(
+                f"'{fabric.device_names[switches[0]]}' is a switch", expected="a GPU or a NIC"
+            )
 
     def _paths(
         self, schedule: Schedule, ranks: NDArray[np.int32], qp: NDArray[np.int32] | None

@@ -51,8 +51,8 @@ def expected_fullest(balls: int, bins: int) -> float:
 
     Examples
     --------
-    >>> [round(expected_fullest(n, n), 2) for n in (4, 8, 16, 64)]
-    [2.12, 2.6, 3.08, 3.96]
+    >>> [round(expected_fullest(n, n), 3) for n in (4, 8, 16, 64)]
+    [2.125, 2.597, 3.078, 3.958]
     """
     if balls == 0 or bins == 1:
         return float(balls)
