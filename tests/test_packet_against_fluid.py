@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from railweave.fabric.analytic import AnalyticEngine
@@ -73,6 +73,7 @@ def run(engine: Any, flows: list[tuple[int, int, int, int]]) -> Any:
     loss=st.sampled_from([0.0, 0.01]),
     seed=st.integers(0, 1000),
 )
+@example(flows=[(0, 1, 0, 0), (0, 2, 0, 0), (0, 3, 4097, 1)], mode="trim", loss=0.0, seed=0)
 def test_no_flow_beats_its_bound_and_no_byte_is_lost(
     flows: list[tuple[int, int, int, int]], mode: str, loss: float, seed: int
 ) -> None:

@@ -52,5 +52,7 @@ class PacketPaths(PathTable):
         if settings.cut_through:
             least = np.minimum(least, HEADER_BYTES)
             rows[:, 2] = np.minimum(rows[:, 2], HEADER_BYTES)
-        rows[:, 0] = np.floor(total + behind * least)
-        rows[:, 1] = ahead
+        # Sprayed packets overtake each other: a short one may be the first at the narrowest hop.
+        sprayed = np.minimum.reduceat(np.where(network, share, 1.0), starts) < 1.0
+        rows[:, 0] = np.floor(total + (behind + np.where(sprayed, ahead, 0.0)) * least)
+        rows[:, 1] = np.where(sprayed, 0.0, ahead)
