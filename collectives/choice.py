@@ -97,6 +97,21 @@ def choose(
 
 
 @lru_cache(maxsize=4096)
+def _only(
+    possible: Sequence[tuple[str, str]], part: int, named: str, what: str
+) -> Sequence[tuple[str, str]]:
+    """Return the pairs of algorithm and protocol whose part 0 or 1 is the one that was named."""
+    kept = [one for one in possible if one[part] == named]
+    if not kept:
+        names = dict.fromkeys(one[part] for one in possible)
+        raise InputError(
+            f"NCCL does not run {what} here",
+            field=("algorithm", "protocol")[part],
+            expected=" | ".join(("auto", *names)),
+        )
+    return kept
+
+
 def _chosen(op: str, size_bytes: int, box: Box, algorithm: str, protocol: str) -> Choice:
     if op in _GROUPED:
         peers = 1 if op in ("send", "recv") else box.ranks
@@ -110,25 +125,9 @@ def _chosen(op: str, size_bytes: int, box: Box, algorithm: str, protocol: str) -
     possible = candidates("all_reduce" if op == "barrier" else op, box)
     if algorithm != "auto":
         named = nccl_name(algorithm, ALGORITHMS, field="algorithm")
-        kept = [one for one in possible if one[0] == named]
-        if not kept:
-            names = dict.fromkeys(one for one, _ in possible)
-            raise InputError(
-                f"NCCL does not run {op} by {named} here",
-                field="algorithm",
-                expected=" | ".join(("auto", *names)),
-            )
-        possible = tuple(kept)
+        possible = _only(possible, 0, named, f"{op} by {named}")
     if protocol != "auto":
         named = nccl_name(protocol, _PROTOCOLS, field="protocol")
-        kept = [one for one in possible if one[1] == named]
-        if not kept:
-            names = dict.fromkeys(one for _, one in possible)
-            raise InputError(
-                f"NCCL does not run {op} by {possible[0][0]} with {named} here",
-                field="protocol",
-                expected=" | ".join(("auto", *names)),
-            )
-        possible = tuple(kept)
+        possible = _only(possible, 1, named, f"{op} by {possible[0][0]} with {named}")
     best = min(possible, key=lambda one: estimate_us(op, *one, size_bytes=size_bytes, box=box))
     return Choice(algorithm=best[0], protocol=best[1])

@@ -1,34 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """``railweave normal``: is a measured number normal, and if not, why."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from railweave.tools.commands.measured_options import (
+    GpusPerNode,
+    Measured,
+    MeasuredOn,
+    Nodes,
+    Op,
+    UsedProfile,
+)
 from railweave.tools.output import emit, emit_json, paint
 
 __all__ = ["normal"]
 
 
 def normal(
-    measured: Annotated[
-        list[Path],
-        typer.Argument(help="Probe JSON, nccl-tests text or JSON, ib_write_bw text, or CSV."),
-    ],
-    topology: Annotated[
-        str | None, typer.Option("--topology", "-T", help="Where it was measured.")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="A device profile, or a file of `calibrate`.")
-    ] = None,
-    op: Annotated[str | None, typer.Option(help="Operation, where a log does not name it.")] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Hosts, where the file does not say.")
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of a host, where the file does not say.")
-    ] = None,
+    measured: Measured,
+    topology: MeasuredOn = None,
+    profile: UsedProfile = None,
+    op: Op = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say for each band of sizes whether it is normal, how slow, and the likeliest reasons.

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from railweave.fabric.errors import CheckError, InputError
+from railweave.tools.commands.measured_options import (
+    GpusPerNode,
+    Measured,
+    MeasuredOn,
+    Nodes,
+    Op,
+    UsedProfile,
+)
 from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
 
 if TYPE_CHECKING:
@@ -22,23 +30,12 @@ _TITLES: Final = {"small": "<= 64 KiB", "mid": "to 8 MiB", "large": "above"}
 
 
 def validate(
-    measured: Annotated[
-        list[Path],
-        typer.Argument(help="Probe JSON, nccl-tests text or JSON, ib_write_bw text, or CSV."),
-    ],
-    topology: Annotated[
-        str | None, typer.Option("--topology", "-T", help="Where it was measured.")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="A device profile, or a file of `calibrate`.")
-    ] = None,
-    op: Annotated[str | None, typer.Option(help="Operation, where a log does not name it.")] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Hosts, where the file does not say.")
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None, typer.Option(min=1, help="GPUs of a host, where the file does not say.")
-    ] = None,
+    measured: Measured,
+    topology: MeasuredOn = None,
+    profile: UsedProfile = None,
+    op: Op = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
     fail_above: Annotated[
         str | None, typer.Option(help="Exit with 1 if a band's error is above, such as 15%.")
     ] = None,
