@@ -98,10 +98,10 @@ def choose(
 
 @lru_cache(maxsize=4096)
 def _only(
-    possible: Sequence[tuple[str, str]], part: int, named: str, what: str
-) -> Sequence[tuple[str, str]]:
+    possible: tuple[tuple[str, str], ...], part: int, named: str, what: str
+) -> tuple[tuple[str, str], ...]:
     """Return the pairs of algorithm and protocol whose part 0 or 1 is the one that was named."""
-    kept = [one for one in possible if one[part] == named]
+    kept = tuple(one for one in possible if one[part] == named)
     if not kept:
         names = dict.fromkeys(one[part] for one in possible)
         raise InputError(
