@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.flow import Flow, FlowRecord
     from railweave.fabric.graph import Fabric
+    from railweave.fabric.iterations import Iterations
     from railweave.fabric.schedule import Schedule
 
 MOST_TOLERANCE = 0.2
@@ -166,6 +167,36 @@ class Engine(ABC):
         ``repeat`` runs it that many times, each after the end of the one before. The event's
         value is a `CollectiveRecord`.
         """
+
+    def iterate(
+        self,
+        parts: Sequence[tuple[Schedule, int]],
+        ranks: Sequence[int],
+        pauses_ps: Sequence[int],
+        *,
+        tag: str = "",
+    ) -> Iterations:
+        """Start iterations: in each all ``parts`` one after another, then a pause.
+
+        At least one iteration is done, and at most one for each of ``pauses_ps``: as many as an
+        engine can without looking again, whose times are those of one after another.
+
+        Parameters
+        ----------
+        parts
+            Schedules, and how often each runs in a row; all over the same ranks.
+        ranks
+            Device index of each rank.
+        pauses_ps
+            Pause after each iteration in ps, at least one.
+        tag
+            A word for accounting.
+        """
+        from railweave.fabric.iterations import Iterations, single
+
+        if not parts:
+            return Iterations(self.env, 0, pauses_ps)
+        return single(self, parts, ranks, pauses_ps[0], tag=tag)
 
     @abstractmethod
     def bound_ps(self, schedule: Schedule, ranks: Sequence[int]) -> int:

@@ -21,32 +21,23 @@ from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.memo import Isolated, Span
+from railweave.fabric.remembered import Iterated, Known, Part, Remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     import simpy
     from numpy.typing import NDArray
 
+    from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.flow import Flow
+    from railweave.fabric.iterations import Iterations
+    from railweave.fabric.schedule import Schedule
     from railweave.fabric.usage import Usage
 
 __all__ = ["FluidEngine"]
 
 _MEMO_NODES = 1_000_000  # larger schedules run once and are not worth remembering
-
-
-class _Remembered:
-    """A job whose end is known as long as nobody touches its links."""
-
-    def __init__(self, job: Job, isolated: Isolated, span_ps: int) -> None:
-        self.job = job
-        self.isolated = isolated
-        self.span_ps = span_ps
-
-    @property
-    def end_ps(self) -> int:
-        return self.job.start_ps + self.span_ps * self.job.repeat
 
 
 class FluidEngine(JobEngine):
@@ -85,10 +76,11 @@ class FluidEngine(JobEngine):
         self._spans: dict[bytes, Span | None] = {}
         self._isolated: dict[int, tuple[object, Isolated]] = {}
         self._jobs: dict[int, Job] = {}  # by group
-        self._ends: list[tuple[int, int, _Remembered]] = []
+        self._ends: list[tuple[int, int, Remembered]] = []
+        self._iterated: dict[int, Iterated] = {}  # by their number
         self._batches: dict[int, NDArray[np.int64]] = {}  # ends of the flows of ended batches
         self._begun = 0
-        self._owner: dict[int, _Remembered] = {}  # by link, while remembered
+        self._owner: dict[int, Known] = {}  # by link, while remembered
         self._users = np.zeros(fabric.n_links, np.int32)  # jobs that run as a graph, by link
         self._reached: tuple[int, list[int]] = (0, [])
 
@@ -100,12 +92,12 @@ class FluidEngine(JobEngine):
             if owner is not None:
                 self._wake(owner)
         if self._memo and job.flow is None and job.batch is None and not self._users[links].any():
-            isolated = self._cut_out(job)
+            isolated = self._cut_out(job.bound)
             if isolated is not None:
                 span = self._span(isolated)
                 if span is not None:
                     self.state.contended[isolated.links[span.contended]] = 1
-                    self._remember(_Remembered(job, isolated, span.time_ps))
+                    self._remember(Remembered(job, isolated, span.time_ps))
                     return
         self._run(job, self._add(job))
 
@@ -156,16 +148,16 @@ class FluidEngine(JobEngine):
         return self.state.ends_of(group, job.bound.graph)
 
     # ------------------------------------------------------------------ remembering
-    def _cut_out(self, job: Job) -> Isolated | None:
-        if job.bound.n_nodes > _MEMO_NODES:
+    def _cut_out(self, bound: BoundSchedule) -> Isolated | None:
+        if bound.n_nodes > _MEMO_NODES:
             return None
-        known = self._isolated.get(id(job.bound))
-        if known is not None and known[0] is job.bound:
+        known = self._isolated.get(id(bound))
+        if known is not None and known[0] is bound:
             return known[1]
-        isolated = Isolated(job.bound, self.state)
+        isolated = Isolated(bound, self.state)
         if len(self._isolated) >= 1024:
             del self._isolated[next(iter(self._isolated))]
-        self._isolated[id(job.bound)] = (job.bound, isolated)
+        self._isolated[id(bound)] = (bound, isolated)
         return isolated
 
     def _span(self, isolated: Isolated) -> Span | None:
@@ -173,26 +165,131 @@ class FluidEngine(JobEngine):
             self._spans[isolated.key] = isolated.span()
         return self._spans[isolated.key]
 
-    def _remember(self, memo: _Remembered) -> None:
+    def _remember(self, memo: Remembered) -> None:
         heapq.heappush(self._ends, (memo.end_ps, self._begun, memo))
         self._begun += 1
-        for link in memo.job.bound.links:
-            self._owner[int(link)] = memo
+        self._own(memo)
 
-    def _forget(self, memo: _Remembered) -> None:
-        for link in memo.job.bound.links:
-            self._owner.pop(int(link), None)
+    def _own(self, memo: Known) -> None:
+        for link in memo.links.tolist():
+            self._owner[link] = memo
 
-    def _wake(self, memo: _Remembered) -> None:
+    def _forget(self, memo: Known) -> None:
+        for link in memo.links.tolist():
+            self._owner.pop(link, None)
+
+    def _known(self) -> list[Known]:
+        """Return all that goes on undisturbed."""
+        return [*(entry[2] for entry in self._ends), *self._iterated.values()]
+
+    def _wake(self, memo: Known) -> None:
         """Go on as a graph from where a remembered job is now."""
         self._forget(memo)
+        now = int(self.env.now)
+        if isinstance(memo, Iterated):
+            del self._iterated[memo.number]
+            self.env.process(self._disturb(memo, now))
+            return
         self._ends = [entry for entry in self._ends if entry[2] is not memo]
         heapq.heapify(self._ends)
-        job, now = memo.job, int(self.env.now)
-        runs = (now - job.start_ps) // memo.span_ps if memo.span_ps else 0
+        self._resume(memo, now)
+
+    def _resume(self, memo: Remembered, now: int) -> None:
+        job = memo.job
+        runs = memo.runs(now)
         job.runs_left = job.repeat - runs
         start = job.start_ps + runs * memo.span_ps
         self._run(job, memo.isolated.resume(self.state, start_ps=start, now_ps=now))
+
+    # ------------------------------------------------------------------ iterations
+    def iterate(
+        self,
+        parts: Sequence[tuple[Schedule, int]],
+        ranks: Sequence[int],
+        pauses_ps: Sequence[int],
+        *,
+        tag: str = "",
+    ) -> Iterations:
+        """Start iterations, all at once where nobody else uses the links of their schedules."""
+        known = self._parts(parts, ranks) if self._memo and parts else None
+        if known is None:
+            return super().iterate(parts, ranks, pauses_ps, tag=tag)
+        memo = Iterated(
+            self.env,
+            known,
+            ranks,
+            pauses_ps,
+            tag=tag,
+            number=self._begun,
+            ended=lambda runs: self._iterations_end(memo, runs),
+        )
+        self._begun += 1
+        self._iterated[memo.number] = memo
+        self._own(memo)
+        return memo.iterations
+
+    def _parts(
+        self, parts: Sequence[tuple[Schedule, int]], ranks: Sequence[int]
+    ) -> list[Part] | None:
+        """Return what is known of some schedules; None if one of them may be disturbed."""
+        devices = np.asarray(ranks, np.int32)
+        known = []
+        for schedule, repeat in parts:
+            bound = self._bind(schedule, devices)
+            links = bound.links
+            if not len(schedule) or self._users[links].any():
+                return None
+            if self._owner and any(link in self._owner for link in links.tolist()):
+                return None
+            isolated = self._cut_out(bound)
+            span = None if isolated is None else self._span(isolated)
+            if isolated is None or span is None:
+                return None
+            self.state.contended[isolated.links[span.contended]] = 1
+            known.append(Part(bound, isolated, span.time_ps, repeat))
+        return known
+
+    def _iterations_end(self, memo: Iterated, runs: int) -> None:
+        self._forget(memo)
+        del self._iterated[memo.number]
+        self._count_iterations(memo, runs, end_ps=int(self.env.now))
+
+    def _count_iterations(self, memo: Iterated, runs: int, *, end_ps: int) -> None:
+        """Record so many whole iterations, which end now or a little before."""
+        for part in memo.parts if runs else ():
+            times = runs * part.repeat
+            job = Job(part.bound, self._event(), memo.iterations.start_ps, times, memo.tag)
+            self._finish(job, end_ps=end_ps)
+
+    def _disturb(self, memo: Iterated, now: int) -> Generator[simpy.Event, Any, None]:
+        """Go on as a graph in the iteration under way; return what sees to its end."""
+        iterations = memo.iterations
+        runs = iterations.leave()
+        at = iterations.ends_ps[runs - 1] if runs else iterations.start_ps
+        self._count_iterations(memo, runs, end_ps=at)
+        for number, part in enumerate(memo.parts):
+            job = Job(part.bound, self._event(), at, part.repeat, memo.tag)
+            at += part.span_ps * part.repeat
+            if at <= now:
+                self._finish(job, end_ps=at)
+                continue
+            self._resume(Remembered(job, part.isolated, part.span_ps), now)
+            return self._last_iteration(memo, runs, job, memo.parts[number + 1 :])
+        return self._last_iteration(memo, runs, None, ())
+
+    def _last_iteration(
+        self, memo: Iterated, runs: int, job: Job | None, rest: Sequence[Part]
+    ) -> Generator[simpy.Event, Any, None]:
+        if job is None:
+            yield self.env.timeout(memo.iterations.ends_ps[runs] - int(self.env.now))
+        else:
+            yield job.event
+            for part in rest:
+                yield self.execute(
+                    part.bound.schedule, memo.devices, tag=memo.tag, repeat=part.repeat
+                )
+            yield self.env.timeout(memo.iterations.pauses_ps[runs])
+        memo.iterations.event.succeed(runs + 1)
 
     # ------------------------------------------------------------------ changing
     def cancel(self, flow: Flow) -> None:
@@ -283,12 +380,9 @@ class FluidEngine(JobEngine):
     # ------------------------------------------------------------------ looking
     def _in_flight(self) -> list[tuple[Usage, int]]:
         now = int(self.env.now)
-        parts = []
-        for _, _, memo in self._ends:
-            runs = (now - memo.job.start_ps) // memo.span_ps if memo.span_ps else 0
-            parts.append((memo.job.bound.usage, runs))
-            since = memo.job.start_ps + runs * memo.span_ps
-            parts.append((memo.isolated.moved(now - since), 1))
+        parts: list[tuple[Usage, int]] = []
+        for memo in self._known():
+            parts += memo.moved(now)
         for group, job in self._jobs.items():
             parts.append((job.bound.usage, job.repeat - job.runs_left))
             parts.append((self.state.moved(group, job.bound, now_ps=now), 1))

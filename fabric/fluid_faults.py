@@ -148,9 +148,8 @@ class FaultyFluidEngine(FluidEngine):
             return
         self._bound.clear()
         self._isolated.clear()
-        for memo in [entry[2] for entry in self._ends]:
-            paths = memo.job.bound.usage.path
-            if (remap[paths] != paths).any():
+        for memo in self._known():
+            if any((remap[paths] != paths).any() for paths in memo.paths):
                 self._wake(memo)
         self.state.reach(now)
         arriving = arriving_runs(self.state)
