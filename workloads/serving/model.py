@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.fields import LONGEST_PS, FileModel, Time, fault
-from railweave.workloads.traces import TraceRequest, read_azure_trace
+from railweave.workloads.traces import TraceRequest, read_trace
 from railweave.workloads.workload import PlacementModel, WorkloadModel
 
 __all__ = ["DecodePoolModel", "PoolModel", "RequestModel", "ServingModel", "SloModel"]
@@ -114,7 +114,8 @@ class ServingModel(WorkloadModel):
 
     def _arrivals(self, base: Path) -> list[TraceRequest]:
         if self.trace is not None:
-            return read_azure_trace(base / self.trace, limit=self.limit, rate_scale=self.rate_scale)
+            found = read_trace(base / self.trace, limit=self.limit, rate_scale=self.rate_scale)
+            return list(found.requests)
         scale = Fraction(repr(float(self.rate_scale)))
         listed = [
             TraceRequest(
