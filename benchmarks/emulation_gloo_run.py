@@ -19,7 +19,7 @@ from railweave.tools.emulate.choosing import PathChooser, steered
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.lab import Lab
-from railweave.tools.emulate.layout import Options, lay_out, load_for_emulation
+from railweave.tools.emulate.layout import ACKS_IN_QUEUE, Options, lay_out, load_for_emulation
 from railweave.tools.emulate.ranks import run_ranks
 from railweave.tools.emulate.session import predict
 
@@ -56,7 +56,8 @@ def source_for(ranks: int) -> Any:
                 "algorithm": "ring",
                 "sizes": [f"{size}B" for size in SIZES],
             },
-        }
+        },
+        overrides=ACKS_IN_QUEUE,
     )
 
 
@@ -186,7 +187,7 @@ def gloo_rows(python: str) -> list[Line]:
 def sends_down(lab: Lab, ranks: int) -> bool:
     """Tell by the bytes of the links whether each rank sent to the rank before it."""
     _, gpus = ends_of(lab, ranks)
-    carried = lab.carried()
+    carried = lab.carried().data
     strangeness = []
     for step in (-1, 1):
         expected = Counter[int]()

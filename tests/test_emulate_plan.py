@@ -154,7 +154,11 @@ def test_shapers_by_rate() -> None:
         50_000,
     ]
     lines = shaping.lines("p0", 200_000_000)
-    assert len([line for line in lines if line.startswith("class")]) == 1 + CLASSES
+    assert len([line for line in lines if line.startswith("class")]) == 1 + CLASSES // 2 + 1
+    whole = "rate 200000000bit ceil 200000000bit burst 24000 cburst 24000 quantum 20000"
+    for mode in ("fair", "fifo"):
+        classes = Shaping.of(slow, mode).lines("p0", 200_000_000)
+        assert f"class add dev p0 parent 1: classid 1:80 htb prio 0 {whole}" in classes
     fast = Shaping.of(planned(leaf_spine(), scale=500), "fair")
     assert fast.gso_bytes is None
     assert fast.burst_bytes(800_000_000) == 150_000

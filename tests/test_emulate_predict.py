@@ -102,6 +102,12 @@ def test_a_counter_that_is_off_by_more_than_a_percent_denies_the_paths() -> None
     assert not compared.paths_confirmed()
 
 
+def test_data_where_none_was_foretold_denies_the_paths() -> None:
+    strange = LinkRow(name="l", expected_bytes=0, counted_bytes=1514)
+    idle = LinkRow(name="m", expected_bytes=0, counted_bytes=0)
+    assert (strange.error, idle.error) == (1.0, 0.0)
+
+
 def test_percentiles_by_nearest_rank() -> None:
     values = [float(k) for k in range(1, 11)]
     assert [percentile(values, p) for p in (0, 10, 50, 90, 91, 100)] == [1, 1, 5, 9, 10, 10]

@@ -150,7 +150,7 @@ class Circuits:
         )
 
     def _draw(self, want: Want) -> _Try:
-        """Draw ports: data in the lower half of the queues, acknowledgements in the upper."""
+        """Draw ports: receivers in the lower half of the classes, senders in the upper."""
         while True:
             dport = int(self._random.integers(*_TARGET_PORTS)) // CLASSES * CLASSES
             dport += int(self._random.integers(_HALF))
@@ -167,7 +167,6 @@ class Circuits:
         best = min(fitting, key=self._crowd)
         for link in best.links:
             self._queues[link, best.dport % CLASSES] += 1
-            self._queues[link ^ 1, best.sport % CLASSES] += 1
         self._taken.add((best.source, best.target, best.sport, best.dport))
         return best
 
@@ -190,8 +189,7 @@ class Circuits:
 
     def _crowd(self, one: _Try) -> int:
         """Count the circuits that would share a queue with these ports."""
-        shared = sum(self._queues[link, one.dport % CLASSES] for link in one.links)
-        return shared + sum(self._queues[link ^ 1, one.sport % CLASSES] for link in one.links)
+        return sum(self._queues[link, one.dport % CLASSES] for link in one.links)
 
     # ------------------------------------------------------------------ asking the kernel
     def trace(self, circuit: Circuit) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRow:
-    """A link: bytes by sizes and paths, and bytes by its shaper's counter."""
+    """A link: bytes of data by sizes and paths, and by its shaper's counter, headers included."""
 
     name: str
     expected_bytes: int
@@ -47,8 +47,10 @@ class LinkRow:
 
     @property
     def error(self) -> float:
-        """Counted over expected, less 1."""
-        return self.counted_bytes / self.expected_bytes - 1 if self.expected_bytes else 0.0
+        """Counted over expected, less 1; 1 where something came that nothing foretold."""
+        if not self.expected_bytes:
+            return float(self.counted_bytes > 0)
+        return self.counted_bytes / self.expected_bytes - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class Comparison:
     makespan
         The whole run; starts are the workload's, so that only what came after counts.
     links
-        Links that were to carry data.
+        All links of the network.
     """
 
     flows: tuple[Row, ...]
@@ -146,16 +148,15 @@ def compare(emulation: Emulation) -> Comparison:
         for here, one in _paired(predicted.executed, measured.executed)
         if (one.tag, one.start_ps) not in emulation.inside
     ]
-    counted = measured.links.wire_bytes + measured.links.ack_bytes
+    counted = measured.links.wire_bytes
     fabric = measured.fabric
     expected = emulation.expected
     compared = (
         []
         if expected is None or measured.error is not None
-        else np.flatnonzero(fabric.link_network & (expected.wire_bytes > 0)).tolist()
+        else np.flatnonzero(fabric.link_network).tolist()
     )
-    none = np.zeros(fabric.n_links, np.int64)
-    total = none if expected is None else expected.wire_bytes + expected.ack_bytes
+    total = counted if expected is None else expected.wire_bytes
     return Comparison(
         flows=tuple(flows),
         collectives=tuple(collectives),

@@ -17,7 +17,6 @@ import numpy as np
 
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
-from railweave.fabric.network import Framing
 from railweave.fabric.schedule import NodeKind
 from railweave.fabric.units import PS_PER_S
 from railweave.tools.emulate.buckets import CreditedBounds
@@ -81,7 +80,6 @@ class EmulatedEngine(CreditedBounds):
         self._lab = lab
         self.burst_bytes = lab.ahead_bytes
         self.credit_ps = lab.credit_ps
-        self._sent: Counter[int] = Counter()  # payload by circuit
         self.stalls: dict[str, Stall] = {}
         self.inside: set[tuple[str, int]] = set()
         self._inside_jobs: set[int] = set()
@@ -93,6 +91,7 @@ class EmulatedEngine(CreditedBounds):
         self._count_jobs = 0
         self._ended: deque[_Done] = deque()
         self._anchor_ps, self._anchor_ns = 0, 0
+        self._beside_ps = 0
 
     @property
     def kernel(self) -> KernelRouting:
@@ -181,7 +180,6 @@ class EmulatedEngine(CreditedBounds):
                 continue
             wire = wires[path]
             if wire is not None:
-                self._sent[wire] += size * job.repeat
                 nodes.append((wire, size, delay, 0, -1))
             else:
                 wait = self._inside_ps(path, size) * scale // 1000
@@ -285,17 +283,8 @@ class EmulatedEngine(CreditedBounds):
         raise RailweaveError(f"link {link} changes by the scenario's faults only")
 
     def arithmetic(self) -> LinkCounters:
-        """Return what the links should have carried by the sizes and paths of what ended.
-
-        Acknowledgements take their own way back, as the kernels chose it.
-        """
-        acks = np.zeros(self.fabric.n_links, np.int64)
-        settings = self.settings
-        for circuit in self._lab.circuits.all():
-            packets = -(-self._sent[circuit.number] // settings.mtu_bytes)
-            size = packets * settings.ack_wire_bytes(Framing.ETHERNET) // settings.ack_every
-            acks[list(circuit.back)] += size
-        return LinkCounters(wire_bytes=super().counters().wire_bytes, ack_bytes=acks)
+        """Return the data that links should have carried by the sizes and paths of what ended."""
+        return super().counters()
 
     def counters(self) -> LinkCounters:
         """Return what the shapers counted; inside hosts, what should have been carried."""
@@ -303,7 +292,7 @@ class EmulatedEngine(CreditedBounds):
         wire: NDArray[np.int64] = counted.wire_bytes.copy()
         acks: NDArray[np.int64] = counted.ack_bytes.copy()
         try:
-            carried_by = self._lab.carried()
+            carried = self._lab.carried()
         except SandboxError:  # it is gone: what ended is what is known
             return counted
         if self._jobs:  # stopped in mid-run: the counters go on while they are read
@@ -311,10 +300,20 @@ class EmulatedEngine(CreditedBounds):
             fastest = int(self.fabric.link_rate_bps.max())
             self.burst_bytes = self._lab.ahead_bytes + fastest * lag_ps // (8 * PS_PER_S)
             self._most_allowed_ps += lag_ps + self.credit_ps
-        for link, carried in carried_by.items():
-            acks[link] = min(acks[link], carried)
-            wire[link] = carried - acks[link]
+        for link, count in carried.data.items():
+            wire[link], acks[link] = count, carried.acks[link]
+        self._allow_beside(acks)
         return LinkCounters(wire_bytes=wire, ack_bytes=acks)
+
+    def _allow_beside(self, acks: NDArray[np.int64]) -> None:
+        """Let bounds know of the acknowledgements, which the rates of the cables do not hold."""
+        self.burst_bytes += int(acks.max(initial=0))
+        took_ps = acks * (8.0 * PS_PER_S) / self.fabric.link_rate_bps
+        self._beside_ps = int(took_ps.max(initial=0.0))
+
+    def check_bound(self, what: str, *, took_ps: int, bound_ps: int) -> None:
+        """Raise `PhysicsError` if a result beat its bound by more than shapers allow."""
+        super().check_bound(what, took_ps=took_ps + self._beside_ps, bound_ps=bound_ps)
 
     def waiting(self) -> list[str]:
         """Say what has started and has not ended."""

@@ -28,6 +28,7 @@ from railweave.tools.emulate.features import probe
 from railweave.tools.emulate.graphs import Graphs
 from railweave.tools.emulate.loop import Loop
 from railweave.tools.emulate.priority import PRIORITY
+from railweave.tools.emulate.shaping import ACK_CLASS
 from railweave.tools.emulate.spaces import Refused, batches, build, run_batch
 from railweave.tools.emulate.wires import Wires
 
@@ -39,6 +40,7 @@ __all__ = ["Inside"]
 _CHUNK: Final = 1 << 16
 _LIMIT_VARIABLE: Final = "RAILWEAVE_LIMIT_S"
 _FOREVER_S: Final = 1e6
+_COUNTS: Final = ("bytes", "packets", "drops")
 _FAREWELL_S: Final = 0.5  # from SIGTERM to SIGKILL of the ranks' processes
 
 
@@ -118,16 +120,22 @@ class Inside:
     # ------------------------------------------------------------------ looking
     @staticmethod
     def _show(namespaces: list[str]) -> dict[str, Any]:
-        """Return the root shaper's counters of each interface: namespace -> name -> counts."""
+        """Return the root shaper's counters of each interface: namespace -> name -> counts.
+
+        ``acks`` are the bytes of its class of acknowledgements.
+        """
         found: dict[str, Any] = {}
         lines = {name: ["qdisc show"] for name in namespaces}
         for name, text in batches("tc", lines, as_json=True, counters=True).items():
             rows = [row for line in text.splitlines() if line for row in json.loads(line)]
             found[name] = {
-                row["dev"]: {key: row.get(key, 0) for key in ("bytes", "packets", "drops")}
+                row["dev"]: {**{key: row.get(key, 0) for key in _COUNTS}, "acks": 0}
                 for row in rows
                 if row.get("root") and row["kind"] in ("htb", "tbf")
             }
+            for row in rows:
+                if row["handle"] == f"{ACK_CLASS:x}:":
+                    found[name][row["dev"]]["acks"] = row.get("bytes", 0)
         return found
 
     # ------------------------------------------------------------------ later

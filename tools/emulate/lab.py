@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from railweave.tools.emulate.plan import NetworkPlan
     from railweave.tools.emulate.shaping import Mode
 
-__all__ = ["Lab", "OverTimeError"]
+__all__ = ["Carried", "Lab", "OverTimeError"]
 
 _WINDOW_BYTES: Final = {"fair": 128 * 1024, "fifo": 32 * 1024}
 """SO_RCVBUF: bounds the queue of a connection; twice this is reserved, half of it is window. In one
@@ -44,6 +44,13 @@ class OverTimeError(RailweaveError):
     """The emulation took longer than it was allowed to."""
 
 
+class Carried(NamedTuple):
+    """Bytes by link: data, and acknowledgements where they have a class of their own."""
+
+    data: dict[int, int]
+    acks: dict[int, int]
+
+
 class Lab:
     """A network while it exists; use it as a context manager.
 
@@ -56,7 +63,7 @@ class Lab:
     circuits
         Those of an earlier lab of the same plan.
     acks_first
-        Whether acknowledgements go before data; not where programs choose their own ports.
+        Whether acknowledgements go beside the data; not where programs choose their own ports.
 
     Raises
     ------
@@ -90,7 +97,7 @@ class Lab:
             self.circuits = circuits or Circuits(self.sandbox, plan)
             self.circuits.moved_to(self.sandbox)
             self._opened = 0
-            self._before: dict[int, int] = self._count()
+            self._before = self._count()
             self._cpus: CpuTimes | None = None
             self._began_ns: int | None = None
         except BaseException:
@@ -182,16 +189,21 @@ class Lab:
             self.headroom = Headroom.between(self._cpus, CpuTimes.now())
 
     # ------------------------------------------------------------------ counters
-    def _count(self) -> dict[int, int]:
+    def _count(self) -> Carried:
         shown = self.sandbox.call("show", namespaces=self._namespaces)
-        return {
-            link: int(shown[one.namespace].get(one.name, {}).get("bytes", 0))
-            for link, one in self.plan.interfaces.items()
-        }
+        data, acks = {}, {}
+        for link, one in self.plan.interfaces.items():
+            counts = shown[one.namespace].get(one.name, {"bytes": 0, "acks": 0})
+            data[link], acks[link] = counts["bytes"] - counts["acks"], counts["acks"]
+        return Carried(data, acks)
 
-    def carried(self) -> dict[int, int]:
-        """Return link -> bytes that its shaper let through since traffic began."""
-        return {link: count - self._before[link] for link, count in self._count().items()}
+    def carried(self) -> Carried:
+        """Return what the shapers let through since traffic began."""
+        now, before = self._count(), self._before
+        return Carried(
+            {link: count - before.data[link] for link, count in now.data.items()},
+            {link: count - before.acks[link] for link, count in now.acks.items()},
+        )
 
     def drops(self) -> int:
         """Return how many packets the shapers dropped."""

@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from railweave.tools.emulate.plan import NetworkPlan
     from railweave.tools.emulate.shaping import Mode
 
-__all__ = ["Options", "lay_out", "load_for_emulation"]
+__all__ = ["ACKS_IN_QUEUE", "Options", "lay_out", "load_for_emulation"]
 
 DEFAULT_SCALE: Final = 2000
 DEFAULT_LIMIT_S: Final = 300.0
 DEFAULT_REROUTE_S: Final = 0.05
-_ACK_EVERY: Final = 11
-"""Packets per acknowledgement: a GSO packet of 16 kB holds 11, and is acknowledged as one."""
-_ACK_BYTES: Final = 66
-"""Ethernet 14, IPv4 20, TCP 20 and timestamps 12, as the shapers count."""
+ACKS_IN_QUEUE: Final[Mapping[str, Any]] = {
+    "network.ack.every": 11,
+    "network.ack.size": "66B",
+}
+"""Where acknowledgements share the rate of the data: one for a GSO packet of 16 kB, which holds 11,
+of Ethernet 14, IPv4 20, TCP 20 and timestamps 12 bytes, as the shapers count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +81,7 @@ def load_for_emulation(
         "network.switching": "cut-through",
         "network.switch_latency": "0s",
         "network.host_latency": "0s",
-        "network.ack.every": _ACK_EVERY,
-        "network.ack.size": f"{_ACK_BYTES}B",
+        "network.ack.every": 0,  # they go beside the data
     }
     return load_scenario(source, overrides={**frames, **(overrides or {})})
 
