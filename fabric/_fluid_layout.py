@@ -153,6 +153,8 @@ LANE: Final = np.dtype(
         ("reserved", "i4"),  # the message whose turn it is in this instant, or NO_NODE
         ("head", "i4"),  # event of the first message that waits, or NO_EVENT
         ("tail", "i4"),
+        ("rate", "f8"),  # what the path always gets, as no other crosses its links; 0: not known
+        ("free", "i8"),  # of such a path: when the last message has left it
     ],
     align=True,
 )

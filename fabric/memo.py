@@ -124,15 +124,18 @@ class Isolated:
         """Return what one run takes; None if it never ends."""
         folded = fold(self._own, self.paths, self._capacity, self._ack_share)
         if folded is None:
-            state, _, ended = self.run(FOREVER - 1)
-            contended = state.contended
+            state = FluidState(
+                self._capacity, self._ack_share, self.paths, tolerance=self._tolerance
+            )
+            state.add(self._own, at_ps=0)
         else:
             state = FluidState(
                 folded.capacity, folded.ack_share, folded.paths, tolerance=self._tolerance
             )
             state.add(folded.graph, at_ps=0)
-            ended = _to_the_end(state, FOREVER - 1)
-            contended = state.contended[folded.link_class]
+        state.close()
+        ended = _to_the_end(state, FOREVER - 1)
+        contended = state.contended if folded is None else state.contended[folded.link_class]
         return Span(state.now_ps, np.flatnonzero(contended)) if ended else None
 
     def moved(self, after_ps: int) -> Usage:
