@@ -158,6 +158,12 @@ class Engine(ABC):
     def prepare(self, flows: Iterable[Flow]) -> None:
         """Make ready for flows that will be sent later; only speed depends on it."""
 
+    def expect(self, flow: Flow, after: Sequence[str]) -> None:  # noqa: B027 - a hint
+        """Note that a prepared flow will be sent as soon as others, by id, have ended.
+
+        Only speed depends on it: whoever says so sends the flow nevertheless.
+        """
+
     @abstractmethod
     def execute(
         self, schedule: Schedule, ranks: Sequence[int], *, tag: str = "", repeat: int = 1

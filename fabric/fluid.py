@@ -266,6 +266,7 @@ class FluidEngine(JobEngine):
         iterations = memo.iterations
         runs = iterations.leave()
         at = iterations.ends_ps[runs - 1] if runs else iterations.start_ps
+        pause_ps = iterations.pauses_ps[runs]
         self._count_iterations(memo, runs, end_ps=at)
         for number, part in enumerate(memo.parts):
             job = Job(part.bound, self._event(), at, part.repeat, memo.tag)
@@ -274,22 +275,18 @@ class FluidEngine(JobEngine):
                 self._finish(job, end_ps=at)
                 continue
             self._resume(Remembered(job, part.isolated, part.span_ps), now)
-            return self._last_iteration(memo, runs, job, memo.parts[number + 1 :])
-        return self._last_iteration(memo, runs, None, ())
+            return self._last_iteration(memo, job, memo.parts[number + 1 :], pause_ps)
+        return self._last_iteration(memo, None, (), at + pause_ps - now)
 
     def _last_iteration(
-        self, memo: Iterated, runs: int, job: Job | None, rest: Sequence[Part]
+        self, memo: Iterated, job: Job | None, rest: Sequence[Part], pause_ps: int
     ) -> Generator[simpy.Event, Any, None]:
-        if job is None:
-            yield self.env.timeout(memo.iterations.ends_ps[runs] - int(self.env.now))
-        else:
+        if job is not None:
             yield job.event
-            for part in rest:
-                yield self.execute(
-                    part.bound.schedule, memo.devices, tag=memo.tag, repeat=part.repeat
-                )
-            yield self.env.timeout(memo.iterations.pauses_ps[runs])
-        memo.iterations.event.succeed(runs + 1)
+        for part in rest:
+            yield self.execute(part.bound.schedule, memo.devices, tag=memo.tag, repeat=part.repeat)
+        yield self.env.timeout(pause_ps)
+        memo.iterations.end()
 
     # ------------------------------------------------------------------ changing
     def cancel(self, flow: Flow) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from railweave.fabric.schedule import Schedule
 
 __all__ = ["Iterations", "single"]
+
+_NOT_KNOWN: Final = 1 << 62  # later than any time
 
 
 class Iterations:
@@ -42,7 +44,7 @@ class Iterations:
     event
         Fires at the end; its value is the number of iterations, which may be less than asked for.
     ends_ps
-        When each iteration ends, in ps.
+        When each iteration ends, in ps; that of one whose end is not known is later than any time.
     """
 
     def __init__(
@@ -83,13 +85,20 @@ class Iterations:
             self._set()
 
     def leave(self) -> int:
-        """Let the clock go: somebody else sees to the end. Return the iterations that have ended.
+        """Let the clock go: somebody else sees to the end of the iteration under way.
 
-        An iteration that ends at this very instant and is the last has not ended: its end is what
-        is left to see to.
+        Return the iterations that have ended; one that ends at this very instant and is the last
+        has not, so that there is an end to see to.
         """
         self._timer = None
-        return min(self.done(int(self._env.now)), len(self.ends_ps) - 1)
+        ended = min(self.done(int(self._env.now)), len(self.ends_ps) - 1)
+        self.ends_ps = [*self.ends_ps[:ended], _NOT_KNOWN]
+        return ended
+
+    def end(self) -> None:
+        """Say that the iteration whose end was not known ends now, and is the last."""
+        self.ends_ps[-1] = int(self._env.now)
+        self.event.succeed(len(self.ends_ps))
 
     def _set(self) -> None:
         timer = self._env.timeout(self.ends_ps[-1] - int(self._env.now))
@@ -107,9 +116,11 @@ class Iterations:
 class _Single(Iterations):
     """One iteration whose end is not known."""
 
-    def __init__(self, process: simpy.Event) -> None:
-        self.event = process
-        self.ends_ps = []
+    def __init__(self, env: FabricEnvironment) -> None:
+        self._env = env
+        self.event = env.event()
+        self.start_ps = int(env.now)
+        self.ends_ps = [_NOT_KNOWN]
         self._timer = None
 
 
@@ -123,12 +134,14 @@ def single(
 ) -> Iterations:
     """Start one iteration whose collectives are run by an engine; see `Engine.iterate`."""
     env = engine.env
+    iterations = _Single(env)
 
-    def run() -> Generator[simpy.Event, Any, int]:
+    def run() -> Generator[simpy.Event, Any, None]:
         for schedule, repeat in parts:
             yield engine.execute(schedule, ranks, tag=tag, repeat=repeat)
         if pause_ps:
             yield env.timeout(pause_ps)
-        return 1
+        iterations.end()
 
-    return _Single(env.process(run()))
+    env.process(run())
+    return iterations

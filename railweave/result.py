@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from railweave.fabric.flow import FlowRecord
     from railweave.fabric.graph import Fabric
     from railweave.timeline import Timeline
+    from railweave.workloads.workload import TrackSpan
 
 __all__ = [
     "FlowStats",
@@ -237,6 +238,8 @@ class Result:
         A row per step of training and inference workloads.
     requests
         A row for each request of serving workloads, for ``requests.csv``.
+    tracks
+        What workloads did when, on tracks of their own in ``trace.json``.
     warnings
         Sentences for the reader.
     provenance
@@ -274,6 +277,7 @@ class Result:
     executed: tuple[CollectiveRecord, ...] = field(repr=False)
     links: LinkTable = field(repr=False)
     requests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    tracks: tuple[TrackSpan, ...] = field(default=(), repr=False)
     steps: tuple[Mapping[str, Any], ...] = ()
     network: Mapping[str, Any] = field(default_factory=dict, repr=False)
     link_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)

@@ -217,6 +217,8 @@ def prepare(
             findings=findings,
             document=document,
             loc=workload.loc,
+            faults=faults,
+            detection_delay_ps=model.routing.detection_delay,
         )
         try:
             ends[workload.name] = workload.kind.start(workload.model, context)
@@ -397,6 +399,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         serving=next(iter(serving.values())) if len(serving) == 1 else serving,
         steps=tuple(findings.steps),
         requests=tuple(row for rows in findings.requests for row in rows()),
+        tracks=tuple(span for spans in findings.tracks for span in spans()),
         warnings=(*findings.warnings, *engine.cautions()),
         provenance=Provenance(
             version=version(),

@@ -259,7 +259,7 @@ class Scenario:
         }
 
     def _resolved_workload(self, workload: NamedWorkload) -> dict[str, Any]:
-        explicit = workload.model.explicit(self.base)
+        explicit = workload.model.explicit(self.base, seed=self.model.seed)
         dumped = explicit.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {"kind": workload.kind.name, "name": workload.name, **dumped}
 

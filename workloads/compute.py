@@ -193,6 +193,8 @@ class StageTimer:
         The distinct layers of the stage.
     order
         For each layer of the stage, its number in ``kinds``.
+    blocks
+        What a layer of each kind does on a rank.
     """
 
     def __init__(
@@ -215,7 +217,7 @@ class StageTimer:
         fmt = storage_format(shape, dtype)
         self._plain = plain_bytes(shape, fmt)
         self._narrow, self._wide = arithmetic_formats(shape, gpu, dtype=dtype)
-        self._blocks = [
+        self.blocks = [
             RankBlocks(
                 layer,
                 hidden=shape.hidden_size,
@@ -232,12 +234,12 @@ class StageTimer:
 
     def works(self, load: StepLoad) -> list[tuple[BlockWork | None, BlockWork | None]]:
         """Return what the two parts of a layer of each kind do; None where it has no such part."""
-        return [(blocks.mixing(load), blocks.feeding(load.tokens)) for blocks in self._blocks]
+        return [(blocks.mixing(load), blocks.feeding(load.tokens)) for blocks in self.blocks]
 
     def times(self, load: StepLoad) -> tuple[list[BlockCost], int]:
         """Return the cost of a layer of each kind, and of the output head in ps (0: no head)."""
-        costs = [BlockCost(self._time(a), self._time(b)) for a, b in self.works(load)]
-        return costs, self._time(self.head(load))
+        costs = [BlockCost(self.time(a), self.time(b)) for a, b in self.works(load)]
+        return costs, self.time(self.head(load))
 
     def head(self, load: StepLoad) -> BlockWork | None:
         """Return what the output head does; None unless the stage is the last and has rows."""
@@ -245,7 +247,8 @@ class StageTimer:
             return None
         return head_work(self._shape, load.logits_rows, tp=self._tp, plain=self._plain)
 
-    def _time(self, work: BlockWork | None) -> int:
+    def time(self, work: BlockWork | None) -> int:
+        """Return what a block takes in ps, its fixed time included; 0 for none."""
         if work is None:
             return 0
         return self._overhead_ps + roofline_ps(

@@ -14,7 +14,8 @@ disaggregation (``disaggregation/common/conn.py``), with tensor-parallel degrees
   rank, ``floor(j Tp / Td)``;
 - recurrent states (Mamba, gated delta) are divided by their heads, as heads are where each rank
   has several: no rank's part is the same as another's, so nothing is left out;
-- prefill with pipeline stages: each stage sends the layers that it has; decode has one stage.
+- pipeline stages: each prefill stage sends the layers that it has to the decode stage that will
+  have them.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ def kv_matrix(
     *,
     block: int = 1,
     prefill_pp: int = 1,
+    decode_pp: int = 1,
     kv_dtype: str | None = None,
 ) -> KvTransfer:
     """Return what moves when one sequence goes from prefill to decode.
@@ -128,8 +130,8 @@ def kv_matrix(
         Tokens whose cache moves.
     block
         Tokens of a cache block; kept tokens are rounded up to it. 1 moves exact tokens.
-    prefill_pp
-        Pipeline stages of the prefill replica; its ranks are ``stage * prefill_tp + tp_rank``.
+    prefill_pp, decode_pp
+        Pipeline stages of each replica; its ranks are ``stage * tp + tp_rank``.
     kv_dtype
         Number format of the cache; default that of the activations.
 
@@ -145,8 +147,8 @@ def kv_matrix(
     >>> moved.unique_bytes, moved.transfers[0]
     (704512000, KvFlow(src_rank=0, dst_rank=0, size_bytes=88064000))
     """
-    prefill = ParallelismPlan(prefill_tp, prefill_pp)
-    for plan in (prefill, ParallelismPlan(decode_tp)):
+    prefill, decode = ParallelismPlan(prefill_tp, prefill_pp), ParallelismPlan(decode_tp, decode_pp)
+    for plan in (prefill, decode):
         plan.check(shape)
     if max(prefill_tp, decode_tp) % min(prefill_tp, decode_tp):
         raise InputError(
@@ -159,23 +161,30 @@ def kv_matrix(
             raise InputError(f"{value} is too few", field=name, expected=f"at least {least}")
     element = kv_element_bytes(shape, kv_dtype)
     sent: Counter[tuple[int, int]] = Counter()
-    for stage, layers in enumerate(prefill.stage_layers(shape.n_layers)):
-        alike: Counter[Attention] = Counter()
-        states = 0
-        for index in layers:
-            layer = shape.layers[index]
-            if layer.mixer is not None and tokens:
-                states += layer.mixer.state_bytes()
-            if layer.attention is not None:
-                alike[layer.attention] += layer_kv_bytes(
-                    replace(layer, mixer=None), tokens, element_bytes=element, block=block
-                )
-        for i, j, part in _state_parts(states, prefill_tp, decode_tp):
-            sent[prefill.rank(stage=stage, tp_rank=i), j] += part
-        for attention, size in alike.items():
-            for j in range(decode_tp):
-                for i, part in _sources(attention, j, prefill_tp, decode_tp, size):
-                    sent[prefill.rank(stage=stage, tp_rank=i), j] += part
+    both = [plan.stage_layers(shape.n_layers) for plan in (prefill, decode)]
+    for stage, of_prefill in enumerate(both[0]):
+        for to_stage, of_decode in enumerate(both[1]):
+            layers = [index for index in of_prefill if index in of_decode]
+            alike: Counter[Attention] = Counter()
+            states = 0
+            for index in layers:
+                layer = shape.layers[index]
+                if layer.mixer is not None and tokens:
+                    states += layer.mixer.state_bytes()
+                if layer.attention is not None:
+                    alike[layer.attention] += layer_kv_bytes(
+                        replace(layer, mixer=None), tokens, element_bytes=element, block=block
+                    )
+
+            def ends(i: int, j: int, a: int = stage, b: int = to_stage) -> tuple[int, int]:
+                return prefill.rank(stage=a, tp_rank=i), decode.rank(stage=b, tp_rank=j)
+
+            for i, j, part in _state_parts(states, prefill_tp, decode_tp):
+                sent[ends(i, j)] += part
+            for attention, size in alike.items():
+                for j in range(decode_tp):
+                    for i, part in _sources(attention, j, prefill_tp, decode_tp, size):
+                        sent[ends(i, j)] += part
     flows = tuple(KvFlow(i, j, size) for (i, j), size in sorted(sent.items()) if size)
     return KvTransfer(
         unique_bytes=kv_bytes(shape, tokens, kv_dtype=kv_dtype, block=block),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.document import Document, Key
     from railweave.fabric.engine import Engine, FabricEnvironment
+    from railweave.fabric.faults import FaultPlan
     from railweave.fabric.graph import Fabric
     from railweave.fabric.network import NetworkSettings
     from railweave.fabric.routing import Routing
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Findings",
     "PlacementModel",
+    "TrackSpan",
     "WorkloadContext",
     "WorkloadKind",
     "WorkloadModel",
@@ -91,12 +93,13 @@ class WorkloadModel(FileModel):
     start: Time = Field(0, description="When it begins")
     placement: PlacementModel | None = Field(None, description="Instead of the scenario's")
 
-    def explicit(self, base: Path) -> Self:
+    def explicit(self, base: Path, *, seed: int = 1) -> Self:
         """Return the same workload without references to files, relative to ``base``, it reads.
 
-        A run folder keeps this form, so that it can be run again from anywhere.
+        A run folder keeps this form, so that it can be run again from anywhere. ``seed`` is that of
+        the scenario, for what is drawn on the way.
         """
-        del base
+        del base, seed
         return self
 
 
@@ -166,6 +169,17 @@ def random_stream(seed: int, *names: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(sequence))
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackSpan:
+    """Something that a workload did, on a track of a timeline; times in ps."""
+
+    track: str
+    name: str
+    start_ps: int
+    end_ps: int
+    args: dict[str, Any]
+
+
 @dataclass(kw_only=True)
 class Findings:
     """What workloads tell about a run beyond its flows.
@@ -178,6 +192,8 @@ class Findings:
         Workload name -> function that summarises it up to now (partial runs call it too): counts
         such as ``requests``, and a `railweave.workloads.stats.time_stats` mapping per time. The
         summary of a run prints both.
+    tracks
+        Functions that return what was done when, on tracks of their own in a timeline.
     steps
         A row per step of a workload that is made of steps, as in ``result.json``.
     warnings
@@ -191,6 +207,7 @@ class Findings:
     collectives: list[dict[str, Any]] = field(default_factory=list)
     serving: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     requests: list[Callable[[], list[dict[str, Any]]]] = field(default_factory=list)
+    tracks: list[Callable[[], list[TrackSpan]]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     waiting: list[Callable[[], Iterable[str]]] = field(default_factory=list)
@@ -223,6 +240,8 @@ class WorkloadContext:
         The workload's placement, or the scenario's, and its key path.
     findings
         Where to tell results, warnings and who waits.
+    faults, detection_delay_ps
+        What breaks when, or None, and how long routing takes to notice.
     document, loc
         The scenario file and the key path of the workload in it, for `error` and `at`.
     """
@@ -241,6 +260,8 @@ class WorkloadContext:
     findings: Findings
     document: Document
     loc: tuple[Key, ...]
+    faults: FaultPlan | None = None
+    detection_delay_ps: int = 0
 
     def random(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of a process of this workload."""

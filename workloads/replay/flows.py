@@ -102,6 +102,8 @@ class _Replay:
             rows = [row for row in rows if row[1] not in taken]
             ends = [*(self._ends[flow_id] for _, flow_id, _ in rows), sent]
         for model, flow_id, flow in rows:
+            if model.after and not model.start:
+                context.engine.expect(flow, [f"{context.prefix}{one}" for one in model.after])
             env.process(self._run(model, flow_id, flow))
         context.findings.waiting.append(self._waiting)
         packets = context.engine.capabilities.packets

@@ -91,7 +91,7 @@ class InferenceModel(WorkloadModel):
             ),
         )  # fmt: skip
 
-    def explicit(self, base: Path) -> Self:
+    def explicit(self, base: Path, *, seed: int = 1) -> Self:
         """Return the same workload with the model's file by its whole path."""
         return self.model_copy(update={"model": model_file(self.model, base)})
 

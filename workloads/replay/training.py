@@ -82,7 +82,7 @@ class TrainingModel(WorkloadModel):
         """Return how it is trained."""
         return TrainingStyle(**{name: getattr(self, name) for name in _STYLE})
 
-    def explicit(self, base: Path) -> Self:
+    def explicit(self, base: Path, *, seed: int = 1) -> Self:
         """Return the same workload with the model's file by its whole path."""
         return self.model_copy(update={"model": model_file(self.model, base)})
 

@@ -4,47 +4,34 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path  # noqa: TC003 - a default of pydantic's namespace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from railweave.fabric.errors import InputError
-from railweave.fabric.fields import LONGEST_PS, FileModel, Time, fault
-from railweave.workloads.traces import TraceRequest, read_trace
-from railweave.workloads.workload import PlacementModel, WorkloadModel
+from railweave.fabric.fields import LONGEST_PS, Time, fault
+from railweave.workloads.serving.arrivals import ARRIVALS
+from railweave.workloads.serving.keys import (
+    ArrivalsModel,
+    AutoscaleModel,
+    FrontendModel,
+    PoolModel,
+    RequestModel,
+    RouterModel,
+    SloModel,
+    TransferModel,
+)
+from railweave.workloads.traces import Trace, TraceRequest, read_trace
+from railweave.workloads.workload import WorkloadModel
 
-__all__ = ["DecodePoolModel", "PoolModel", "RequestModel", "ServingModel", "SloModel"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
+    import numpy as np
 
-class RequestModel(FileModel):
-    """One request."""
+    from railweave.workloads.serving.arrivals import Arrivals
 
-    prompt: int = Field(ge=1, description="Tokens of the prompt")
-    output: int = Field(ge=1, description="Tokens that are generated")
-    at: Time = Field(0, description="Arrival, counted from the start of the workload")
-
-
-class PoolModel(FileModel):
-    """Replicas of a model that do one phase."""
-
-    replicas: int = Field(1, ge=1, description="How many")
-    tp: int = Field(1, ge=1, description="Tensor-parallel ranks of a replica")
-    pp: int = Field(1, ge=1, description="Pipeline stages of a replica")
-    placement: PlacementModel | None = Field(None, description="Instead of the workload's")
-
-
-class DecodePoolModel(PoolModel):
-    """The decode pool."""
-
-    pp: Literal[1] = Field(1, description="Pipeline stages; only 1 in this version")
-
-
-class SloModel(FileModel):
-    """What a request must meet to count as served well."""
-
-    ttft: Time | None = Field(None, description="Longest time to the first token")
-    tpot: Time | None = Field(None, description="Longest mean time of each further token")
+__all__ = ["ServingModel"]
 
 
 class ServingModel(WorkloadModel):
@@ -55,84 +42,195 @@ class ServingModel(WorkloadModel):
         description="A shipped model, or a config.json or its folder relative to this file",
         examples=["llama-3.1-70b"],
     )
-    prefill: PoolModel = Field(PoolModel(), description="The pool that reads prompts")
-    decode: DecodePoolModel = Field(DecodePoolModel(), description="The pool that generates")
-    router: str = Field(
-        "round-robin", description="Chooses a replica of each pool", examples=["least-connections"]
+    prefill: PoolModel | None = Field(None, description="The pool that reads prompts")
+    decode: PoolModel | None = Field(None, description="The pool that generates")
+    colocated: PoolModel | None = Field(
+        None, description="Instead of both: replicas that prefill and decode"
     )
-    trace: str | None = Field(
-        None, description="Requests: a CSV in the Azure LLM format, relative to this file"
+    router: RouterModel = Field(
+        RouterModel(),
+        description="Chooses a replica of each pool; a name, or a mapping",
+        examples=["least-connections"],
+    )
+    trace: str | None = Field(None, description="Requests: a trace file, relative to this file")
+    trace_format: str = Field(
+        "auto", description="auto | azure | mooncake | burstgpt | vllm-bench | jsonl"
+    )
+    jitter: Time = Field(0, description="Arrivals of a trace are later by up to this")
+    empty_output: Literal["refuse", "drop"] | None = Field(
+        None, description="What becomes of requests of a trace that generate nothing"
     )
     requests: tuple[RequestModel, ...] | None = Field(None, description="Or requests listed here")
+    arrivals: ArrivalsModel | None = Field(
+        None, description="When they arrive, if not at their own times; or requests by chance"
+    )
     limit: int | None = Field(None, ge=1, description="Only the earliest so many requests")
     rate_scale: float = Field(1.0, gt=0, description="Requests arrive so many times as fast")
     block: int = Field(16, ge=1, description="Tokens of a KV block; whole blocks move")
-    max_num_seqs: int = Field(256, ge=1, description="Most sequences of a decode replica")
-    max_num_batched_tokens: int = Field(
-        8192, ge=1, description="Most prompt tokens of a prefill step; a longer prompt goes alone"
+    max_num_seqs: int = Field(256, ge=1, description="Most sequences of a replica")
+    max_num_batched_tokens: int = Field(8192, ge=1, description="Most tokens of a step")
+    batching: str = Field(
+        "continuous", description="continuous | iteration | static", examples=["static"]
+    )
+    chunked_prefill: bool = Field(
+        True, description="Divide prompts over steps; if not, a longer one goes alone"
+    )
+    kv_memory: str = Field("paged", description="paged | contiguous", examples=["contiguous"])
+    max_model_len: int | None = Field(
+        None, ge=1, description="Longest sequence, prompt and output; default: the model's"
+    )
+    kv_blocks: int | None = Field(
+        None, ge=1, description="KV blocks of a replica, instead of what its memory holds"
+    )
+    prefix_cache: Literal["none", "lru", "unbounded"] = Field(
+        "none", description="Whether replicas find prefixes of earlier prompts again"
     )
     dtype: str | None = Field(None, description="Number format of the weights", examples=["fp8"])
     kv_dtype: str | None = Field(None, description="Number format of the cache", examples=["fp8"])
     gpu_memory_utilization: float = Field(
         0.9, gt=0, le=1, description="Share of GPU memory for weights and cache"
     )
-    kv_transfer: Literal["pull", "push", "stream"] = Field(
-        "pull", description="Who starts it: the decode or the prefill side; stream: not yet"
+    kv_transfer: TransferModel = Field(
+        TransferModel(), description="pull | push | stream, or a mapping", examples=["push"]
+    )
+    restart_delay: Time = Field(
+        0, description="From the repair of what failed until a replica loads its weights again"
+    )
+    autoscale: tuple[AutoscaleModel, ...] = Field((), description="Pools that grow and shrink")
+    frontend: FrontendModel | None = Field(
+        None, description="The network between clients and servers; default: takes no time"
     )
     slo: SloModel | None = Field(None, description="Counts the requests that meet it")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_stand_for_mappings(cls, keys: Any) -> Any:
+        if not isinstance(keys, dict):
+            return keys
+        keys = dict(keys)
+        for key, name in (("router", "policy"), ("kv_transfer", "mode")):
+            if isinstance(keys.get(key), str):
+                keys[key] = {name: keys[key]}
+        if isinstance(keys.get("autoscale"), dict):
+            keys["autoscale"] = [keys["autoscale"]]
+        return keys
+
     @model_validator(mode="after")
     def _requests_come_from_one_place(self) -> Self:
-        if (self.trace is None) == (self.requests is None):
-            said = "there are none" if self.trace is None else "they come from two places"
-            raise fault(said, expected="either trace or requests", key="requests")
+        listed = (self.trace is not None) + (self.requests is not None)
+        drawn = self.arrivals is not None and self.arrivals.prompt is not None
+        if listed + drawn != 1:
+            said = "there are none" if listed + drawn < 1 else "they come from two places"
+            raise fault(
+                said,
+                expected="either trace or requests, or arrivals with count, prompt and output",
+                key="requests",
+            )
         if self.requests is not None and not self.requests:
             raise fault("there are none", expected="at least one", key="requests")
+        if self.arrivals is not None and self.arrivals.kind == "trace":
+            raise fault("is what happens without arrivals", expected="no arrivals", key="arrivals")
+        if self.colocated is not None:
+            for pool in ("prefill", "decode"):
+                if getattr(self, pool) is not None:
+                    raise fault(
+                        "colocated replicas prefill and decode", expected=f"no {pool}", key=pool
+                    )
         return self
 
-    def arrivals(self, base: Path) -> list[TraceRequest]:
-        """Return the requests, sorted by arrival; those of one instant keep their order.
+    @property
+    def pools(self) -> dict[str, PoolModel]:
+        """Its pools by name, prefill first."""
+        if self.colocated is not None:
+            return {"colocated": self.colocated}
+        return {"prefill": self.prefill or PoolModel(), "decode": self.decode or PoolModel()}
+
+    def listed(self, base: Path, *, seed: int = 1) -> Trace | None:
+        """Return the requests that are listed, here or in a file, sorted by arrival; else None.
 
         Parameters
         ----------
         base
             Folder that ``trace`` is relative to.
+        seed
+            Of the jitter.
 
         Raises
         ------
         InputError
-            The trace cannot be read.
+            The trace cannot be read, or lasts too long.
         """
-        arrivals = self._arrivals(base)
-        if arrivals and arrivals[-1].at_ps > LONGEST_PS:
+        if self.trace is not None:
+            found = read_trace(
+                base / self.trace,
+                format=self.trace_format,
+                limit=self.limit,
+                rate_scale=self.rate_scale,
+                empty_output=self.empty_output,
+                jitter_ps=self.jitter,
+                seed=seed,
+            )
+        elif self.requests is not None:
+            found = self._own()
+        else:
+            return None
+        if found.requests and found.requests[-1].at_ps > LONGEST_PS:
             raise InputError(
                 "the last request arrives too long after the first",
                 field="requests" if self.trace is None else "trace",
                 expected=f"at most {LONGEST_PS // (3600 * 10**12)}h; see limit and rate_scale",
             )
-        return arrivals
+        return found
 
-    def _arrivals(self, base: Path) -> list[TraceRequest]:
-        if self.trace is not None:
-            found = read_trace(base / self.trace, limit=self.limit, rate_scale=self.rate_scale)
-            return list(found.requests)
+    def _own(self) -> Trace:
         scale = Fraction(repr(float(self.rate_scale)))
         listed = [
             TraceRequest(
                 at_ps=int(request.at / scale),
                 prompt_tokens=request.prompt,
                 output_tokens=request.output,
+                hash_ids=request.hash_ids or (),
+                hash_block=request.hash_block or 0,
+                session=request.session or "",
             )
             for request in self.requests or ()
         ]
         listed.sort(key=lambda request: request.at_ps)
-        return listed[: self.limit]
+        return Trace(requests=tuple(listed[: self.limit]), format="own", file="")
 
-    def explicit(self, base: Path) -> Self:
+    def arrival_process(self, random: np.random.Generator) -> Arrivals:
+        """Return what says when requests arrive.
+
+        Raises
+        ------
+        InputError
+            There is no such kind, or a key that it needs is missing.
+        """
+        if self.arrivals is None:
+            return ARRIVALS.get("trace")(ArrivalsModel(kind="trace"), random)
+        kind = ARRIVALS.get(self.arrivals.kind)
+        kind.check(self.arrivals, listed=self.trace is not None or self.requests is not None)
+        return kind(self.arrivals, random, rate_scale=self.rate_scale)
+
+    def explicit(self, base: Path, *, seed: int = 1) -> Self:
         """Return the same workload with its requests listed."""
+        found = self.listed(base, seed=seed)
+        if found is None:
+            return self
         listed = tuple(
-            RequestModel.model_construct(prompt=r.prompt_tokens, output=r.output_tokens, at=r.at_ps)
-            for r in self.arrivals(base)
+            RequestModel.model_construct(
+                prompt=r.prompt_tokens,
+                output=r.output_tokens,
+                at=r.at_ps,
+                session=r.session or None,
+                hash_ids=r.hash_ids or None,
+                hash_block=r.hash_block or None,
+            )
+            for r in found.requests
         )
-        changed = {"trace": None, "requests": listed, "limit": None, "rate_scale": 1.0}
+        changed = {
+            "trace": None, "requests": listed, "limit": None, "jitter": 0, "empty_output": None,
+        }  # fmt: skip
+        if self.arrivals is None:
+            changed["rate_scale"] = 1.0
         return self.model_copy(update=changed)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the replicas of both pools sit, and whether the model fits there."""
+"""Where the replicas of the pools sit, and whether the model fits there."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from railweave.fabric.devices import gpu_model
+from railweave.workloads.compute import arithmetic_formats
 from railweave.workloads.memory import memory_fit
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.serving.replica import ReplicaPlan
@@ -16,13 +17,20 @@ if TYPE_CHECKING:
 
     from railweave.fabric.devices import GpuModel
     from railweave.fabric.graph import Fabric
-    from railweave.workloads.serving.model import PoolModel, ServingModel
+    from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
 
-__all__ = ["POOLS", "place_pools", "plan_pool"]
+__all__ = ["place_pools", "placed_replicas", "plan_pool"]
 
-POOLS: Final = ("prefill", "decode")
+
+def placed_replicas(workload: ServingModel) -> dict[str, int]:
+    """Return, by pool, the replicas that GPUs are kept for: as many as it may ever have."""
+    placed = {name: pool.replicas for name, pool in workload.pools.items()}
+    for rule in workload.autoscale:
+        if rule.pool in placed:
+            placed[rule.pool] = max(placed[rule.pool], rule.most)
+    return placed
 
 
 def place_pools(workload: ServingModel, context: WorkloadContext) -> dict[str, list[list[int]]]:
@@ -37,61 +45,62 @@ def place_pools(workload: ServingModel, context: WorkloadContext) -> dict[str, l
         There are not enough GPUs.
     """
     fabric = context.fabric
-    pools = {name: getattr(workload, name) for name in POOLS}
-    needs = {name: pool.replicas * pool.tp * pool.pp for name, pool in pools.items()}
+    pools, counts = workload.pools, placed_replicas(workload)
+    needs = {name: counts[name] * pool.tp * pool.pp for name, pool in pools.items()}
     total = sum(needs.values())
     if total > len(fabric.gpus):
-        asked = " + ".join(f"{needs[name]} for {name}" for name in POOLS)
+        asked = " + ".join(f"{needs[name]} for {name}" for name in pools)
         raise context.error(
             f"the replicas need {total} GPUs ({asked}), but {fabric.name} has {len(fabric.gpus)}",
-            at=("prefill" if needs["prefill"] >= needs["decode"] else "decode", "replicas"),
-            expected=f"replicas x tp x pp of both pools at most {len(fabric.gpus)}",
+            at=(max(needs, key=lambda name: needs[name]), "replicas"),
+            expected=f"replicas x tp x pp of all pools at most {len(fabric.gpus)}",
         )
-    own = [name for name in POOLS if pools[name].placement is not None]
+    own = [name for name in pools if pools[name].placement is not None]
     placed: dict[str, list[list[int]]] = {}
     taken: set[int] = set()
     for name in own:
-        pool = pools[name]
+        pool, placement = pools[name], pools[name].placement
+        assert placement is not None
         with context.at(name, "replicas"):
             order = context.place(
-                needs[name] if pool.placement.policy != "packed" else None,
-                placement=pool.placement,
+                needs[name] if placement.policy != "packed" else None,
+                placement=placement,
                 at=(name, "placement"),
                 taken=taken,
             )
-        packed = pool.placement.policy == "packed"
-        placed[name] = _replicas(fabric, order, [pool], packed=packed)[0]
+        packed = placement.policy == "packed"
+        sized = [(counts[name], pool.tp * pool.pp)]
+        placed[name] = _replicas(fabric, order, sized, packed=packed)[0]
         taken.update(gpu for replica in placed[name] for gpu in replica)
-    shared = [name for name in POOLS if name not in own]
+    shared = [name for name in pools if name not in own]
     if shared:
         packed = context.placement.policy == "packed"
         need = sum(needs[name] for name in shared)
         with context.at(shared[0], "replicas"):
             order = context.place(None if packed else need, taken=taken)
-        found = _replicas(fabric, order, [pools[name] for name in shared], packed=packed)
+        sized = [(counts[name], pools[name].tp * pools[name].pp) for name in shared]
+        found = _replicas(fabric, order, sized, packed=packed)
         placed.update(zip(shared, found, strict=True))
     return placed
 
 
 def _replicas(
-    fabric: Fabric, order: Sequence[int], pools: Sequence[PoolModel], *, packed: bool
+    fabric: Fabric, order: Sequence[int], pools: Sequence[tuple[int, int]], *, packed: bool
 ) -> list[list[list[int]]]:
-    """Divide GPUs in this order among pools and their replicas."""
+    """Divide GPUs in this order among pools of (replicas, GPUs of each)."""
     if packed:
         whole = _on_whole_hosts(fabric, order, pools)
         if whole is not None:
             return whole
     at, found = 0, []
-    for pool in pools:
-        size = pool.tp * pool.pp
-        found.append([list(order[at + i * size : at + (i + 1) * size])
-                      for i in range(pool.replicas)])  # fmt: skip
-        at += pool.replicas * size
+    for count, size in pools:
+        found.append([list(order[at + i * size : at + (i + 1) * size]) for i in range(count)])
+        at += count * size
     return found
 
 
 def _on_whole_hosts(
-    fabric: Fabric, order: Sequence[int], pools: Sequence[PoolModel]
+    fabric: Fabric, order: Sequence[int], pools: Sequence[tuple[int, int]]
 ) -> list[list[list[int]]] | None:
     """Divide GPUs without splitting what a host can hold; None if the hosts do not suffice."""
     hosts: dict[int, list[int]] = {}
@@ -99,11 +108,10 @@ def _on_whole_hosts(
         hosts.setdefault(int(fabric.host[gpu]), []).append(gpu)
     rest = list(hosts.values())
     found = []
-    for pool in pools:
-        size = pool.tp * pool.pp
+    for count, size in pools:
         replicas: list[list[int]] = []
         here: list[int] = []
-        for _ in range(pool.replicas):
+        for _ in range(count):
             if len(here) < size:
                 here = []
             while len(here) < size and rest:
@@ -131,7 +139,7 @@ def plan_pool(
     Parameters
     ----------
     name
-        ``prefill`` or ``decode``.
+        Of the pool.
     places
         Device indices of the GPUs of each replica.
     shape, workload, context
@@ -139,9 +147,9 @@ def plan_pool(
     dtype
         Number format of the weights, by its short name.
     shared_hosts
-        Hosts on which caches move between the pools over NVLink.
+        Hosts on which caches move over NVLink.
     """
-    pool: PoolModel = getattr(workload, name)
+    pool = workload.pools[name]
     plan = ParallelismPlan(pool.tp, pool.pp)
     with context.at(name):
         plan.check(shape)
@@ -150,6 +158,7 @@ def plan_pool(
         gpu = _gpu(name, devices, context)
         blocks = _blocks(name, plan, gpu, shape, workload, context)
         hosts = [int(context.fabric.host[device]) for device in devices]
+        _, wide = arithmetic_formats(shape, gpu, dtype=dtype)
         with context.at():
             stages = tuple(
                 Stage(
@@ -159,7 +168,6 @@ def plan_pool(
                     gpu=gpu,
                     devices=devices,
                     hosts=hosts,
-                    phase=name,
                     alternate=_uses_shared_links(plan, stage, hosts, shared_hosts),
                     dtype=dtype,
                     kv_dtype=workload.kv_dtype,
@@ -168,11 +176,13 @@ def plan_pool(
             )
         made.append(
             ReplicaPlan(
-                name=f"{name}{number}",
+                pool=name,
+                number=number,
                 devices=tuple(devices),
                 stages=stages,
                 blocks=blocks,
                 block_tokens=workload.block,
+                flops_per_s=gpu.flops[wide],
             )
         )
     return made
@@ -231,4 +241,12 @@ def _blocks(
             at=(pool, "tp"),
             expected="more ranks, larger GPUs or a smaller dtype",
         )
-    return blocks
+    if workload.kv_blocks is None:
+        return blocks
+    if workload.kv_blocks > blocks:
+        raise context.error(
+            f"a replica of {pool} has room for {blocks} blocks",
+            at=("kv_blocks",),
+            expected=f"at most {blocks}",
+        )
+    return workload.kv_blocks

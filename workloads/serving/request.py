@@ -44,6 +44,20 @@ class Request:
         What it would take alone on an empty system.
     doing
         What it waits for, in words.
+    hash_ids, hash_block, session, row
+        What its prompt shares with others, as in `railweave.workloads.traces.TraceRequest`.
+    found_tokens
+        Tokens of its prompt that the replica which prefilled it found in its cache.
+    kv_start_ps
+        When the first bytes of its cache left.
+    last_token_ps
+        When its latest token came out.
+    preemptions
+        How often it lost its blocks.
+    attempts
+        How often it was sent to replicas: once, and again for each that failed under it.
+    local_prefill
+        Whether the replica that decodes it computed its prompt too.
     """
 
     number: int
@@ -65,6 +79,16 @@ class Request:
     ttft_bound_ps: int = 0
     tpot_bound_ps: int = 0
     doing: str = "its arrival"
+    hash_ids: tuple[int, ...] = ()
+    hash_block: int = 0
+    session: str = ""
+    row: int = 0
+    found_tokens: int = 0
+    kv_start_ps: int = -1
+    last_token_ps: int = -1
+    preemptions: int = 0
+    attempts: int = 0
+    local_prefill: bool = False
 
     @classmethod
     def of(cls, number: int, asked: TraceRequest, *, start_ps: int) -> Request:
@@ -74,6 +98,10 @@ class Request:
             prompt_tokens=asked.prompt_tokens,
             output_tokens=asked.output_tokens,
             arrival_ps=start_ps + asked.at_ps,
+            hash_ids=asked.hash_ids,
+            hash_block=asked.hash_block,
+            session=asked.session,
+            row=asked.row,
         )
 
     @property
@@ -100,5 +128,10 @@ class Request:
 
     @property
     def kv_ps(self) -> int:
-        """Time of the KV transfer, reservation not included."""
-        return self.kv_end_ps - self.reserved_ps
+        """Time of the KV transfer from its first byte to its last."""
+        return self.kv_end_ps - self.kv_start_ps
+
+    @property
+    def exposed_kv_ps(self) -> int:
+        """Time that the transfer added after the prefill and the wait for blocks."""
+        return max(self.kv_end_ps - max(self.prefill_end_ps, self.reserved_ps), 0)

@@ -6,20 +6,22 @@ layer attention, all_reduce, feed-forward, all_reduce (one in all where both wor
 none for a block that a layer does not have); output head and all_gather of the logits
 (last stage); sends to the next stage. Sizes are those of `railweave.workloads.inference`.
 
-A stage whose links nobody else uses, as NVLink within a host, does all of its all_reduces in a row
+A stage whose links nobody else uses, as NVLink within a host, does all of its collectives in a row
 and then computes: the step takes the same to the picosecond, and an engine that remembers spans has
-only one to know for each batch size. Elsewhere compute and collectives alternate as they do in the
-model, because then it matters when the links are busy.
+only one to know for each batch size, for many steps in a row. Elsewhere compute and collectives
+alternate as they do in the model, because then it matters when the links are busy.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from railweave.collectives import plan as plan_collective
 from railweave.fabric.chain import chain, parallel, work
 from railweave.workloads.compute import StageTimer
+from railweave.workloads.compute_runs import decode_flops, decode_times
 from railweave.workloads.inference import step_ops
 from railweave.workloads.shapes_model import DTYPE_BYTES
 
@@ -129,8 +131,6 @@ class Stage:
         Device index of the GPU of every rank of the replica.
     hosts
         Host of every rank of the replica.
-    phase
-        ``prefill`` or ``decode``.
     alternate
         Let compute and collectives alternate layer by layer.
     dtype, kv_dtype
@@ -146,12 +146,11 @@ class Stage:
         gpu: GpuModel,
         devices: Sequence[int],
         hosts: Sequence[int],
-        phase: str,
         alternate: bool = True,
         dtype: str | None = None,
         kv_dtype: str | None = None,
     ) -> None:
-        self._shape, self._plan, self._stage, self._phase = shape, plan, stage, phase
+        self._shape, self._plan, self._stage = shape, plan, stage
         self._activations = dtype if dtype in DTYPE_BYTES and dtype != "fp8" else None
         self._timer = StageTimer(shape, plan, gpu, stage=stage, dtype=dtype, kv_dtype=kv_dtype)
         self._runs = repeats(self._timer.order)
@@ -159,19 +158,20 @@ class Stage:
         self._devices = tuple(devices)
         self._own = tuple(devices[r] for r in plan.tp_group(stage))
         self._hosts = tuple(hosts[r] for r in plan.tp_group(stage))
-        self._ops: dict[tuple[int, int], _Ops] = {}
+        self._ops: dict[tuple[str, int, int], _Ops] = {}
+        self._counts = Counter(self._timer.order)
 
     def works(self, load: StepLoad) -> list[Work]:
         """Return the parts of the step that computes ``load``."""
         blocks, head_ps = self._timer.times(load)
-        ops = self._sized(load.tokens, load.logits_rows)
+        ops = self._of(load)
         works = [*ops.gathers]
         if ops.reduce is None or not self._alternate:
             if ops.reduce is not None:
                 works.append(Work(self._own, ops.reduce, ops.reduces))
-            compute_ps = sum(blocks[kind].total_ps for kind in self._timer.order) + head_ps
-            works.append(Work(wait_ps=compute_ps))
             works += [Work(self._own, schedule) for schedule in ops.logits]
+            compute_ps = sum(blocks[kind].total_ps * n for kind, n in self._counts.items())
+            works.append(Work(wait_ps=compute_ps + head_ps))
             return works + ops.sends
         kinds = self._timer.kinds
         layers = sum(kinds[kind].reductions for kind in self._timer.order)
@@ -198,19 +198,40 @@ class Stage:
             parts.append(work(self._plan.tp, cost.feed_forward_ps))
         return parts + [reduce] * after_feeding
 
-    def _sized(self, tokens: int, rows: int) -> _Ops:
+    @property
+    def steady(self) -> bool:
+        """Whether iterations may be done many at a time: all of the model, on links of its own."""
+        return self._plan.pp == 1 and not self._alternate
+
+    def iteration(self, load: StepLoad) -> list[tuple[Schedule, int]]:
+        """Return the schedules of an iteration, and how often each runs in a row."""
+        ops = self._of(load)
+        parts = [] if ops.reduce is None else [(ops.reduce, ops.reduces)]
+        return parts + [(schedule, 1) for schedule in ops.logits]
+
+    def times(self, load: StepLoad, iterations: int) -> list[int]:
+        """Return the compute time in ps of each of some decode iterations in a row."""
+        return decode_times(self._timer, load, iterations)
+
+    def flops(self, load: StepLoad, iterations: int = 1) -> int:
+        """Return the floating-point operations of a rank in so many iterations."""
+        return decode_flops(self._timer, load, iterations)
+
+    def _of(self, load: StepLoad) -> _Ops:
         """Return the operations of a step of this size; they recur, so they are kept."""
-        known = self._ops.get((tokens, rows))
+        single = all(new == 1 for new, _ in load.sequences)
+        key = ("decode" if single else "prefill", load.tokens, load.logits_rows)
+        known = self._ops.get(key)
         if known is None:
-            known = self._ops[tokens, rows] = self._make_ops(tokens, rows)
+            known = self._ops[key] = self._make_ops(*key)
         return known
 
-    def _make_ops(self, tokens: int, rows: int) -> _Ops:
+    def _make_ops(self, phase: str, tokens: int, rows: int) -> _Ops:
         ops = _Ops()
         found = step_ops(
             self._shape,
             self._plan,
-            phase=self._phase,
+            phase=phase,
             tokens=tokens,
             rows=rows,
             dtype=self._activations,

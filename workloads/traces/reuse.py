@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PrefixReuse", "prefix_reuse"]
 
+_UNBOUNDED: Final = 2**62
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixReuse:
-    """What one cache without bounds would find of prompts that arrive in order.
+    """What one cache finds of prompts that arrive in order.
 
     Parameters
     ----------
@@ -43,10 +46,20 @@ class PrefixReuse:
         return self.hits / self.blocks if self.blocks else 0.0
 
 
-def prefix_reuse(requests: Iterable[TraceRequest]) -> PrefixReuse:
-    """Count the prefix hits of an unbounded cache that all requests share, in order of arrival.
+def prefix_reuse(
+    requests: Iterable[TraceRequest], *, room_tokens: int = _UNBOUNDED
+) -> PrefixReuse:
+    """Count the prefix hits of one cache that all requests share, in order of arrival.
 
     Requests without ids count their tokens and nothing else.
+
+    Parameters
+    ----------
+    requests
+        In order of arrival.
+    room_tokens
+        Tokens that the cache holds; when it is full, the block goes that was used longest ago, of
+        one prompt the last first. Blocks count as whole ones. Default: no bound.
 
     Examples
     --------
@@ -58,8 +71,10 @@ def prefix_reuse(requests: Iterable[TraceRequest]) -> PrefixReuse:
     >>> found = prefix_reuse([first, first, again])
     >>> found.blocks, found.hits, found.whole_hits, found.hit_tokens
     (7, 4, 3, 1536)
+    >>> prefix_reuse([first, first, again], room_tokens=512).hits
+    2
     """
-    seen: set[int] = set()
+    kept: OrderedDict[int, None] = OrderedDict()  # the one used longest ago first
     blocks = hits = whole_hits = prompt_tokens = hit_tokens = 0
     for request in requests:
         prompt_tokens += request.prompt_tokens
@@ -67,7 +82,7 @@ def prefix_reuse(requests: Iterable[TraceRequest]) -> PrefixReuse:
             continue
         found = 0
         for here in request.hash_ids:
-            if here not in seen:
+            if here not in kept:
                 break
             found += 1
         whole = min(found, (request.prompt_tokens - 1) // request.hash_block)
@@ -75,7 +90,11 @@ def prefix_reuse(requests: Iterable[TraceRequest]) -> PrefixReuse:
         hits += found
         whole_hits += whole
         hit_tokens += whole * request.hash_block
-        seen.update(request.hash_ids)
+        for here in reversed(request.hash_ids):
+            kept[here] = None
+            kept.move_to_end(here)
+        while len(kept) * request.hash_block > room_tokens:
+            kept.popitem(last=False)
     return PrefixReuse(
         blocks=blocks,
         hits=hits,

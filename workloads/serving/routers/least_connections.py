@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from railweave.workloads.serving.routers import ReplicaView, RequestView, Router, router
+from railweave.workloads.serving.routers import ReplicaView, RequestView, Router, least, router
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+
+    from railweave.workloads.serving.keys import RouterModel
 
 __all__ = ["LeastConnections"]
 
@@ -19,13 +21,12 @@ __all__ = ["LeastConnections"]
 class LeastConnections(Router):
     """The fewest open requests; among equals the first after the one chosen last."""
 
-    def __init__(self, random: np.random.Generator) -> None:
-        super().__init__(random)
+    def __init__(self, random: np.random.Generator, keys: RouterModel | None = None) -> None:
+        super().__init__(random, keys)
         self._next = 0
 
     def choose(self, request: RequestView, replicas: Sequence[ReplicaView]) -> int:
         """Return the replica with the fewest open requests."""
-        turn = [(self._next + i) % len(replicas) for i in range(len(replicas))]
-        chosen = min(turn, key=lambda number: replicas[number].connections)
+        chosen = least([replica.connections for replica in replicas], self._next)
         self._next = chosen + 1
         return chosen

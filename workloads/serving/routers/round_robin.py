@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from railweave.workloads.serving.keys import RouterModel
+
 __all__ = ["RoundRobin"]
 
 
@@ -19,12 +21,14 @@ __all__ = ["RoundRobin"]
 class RoundRobin(Router):
     """The replica after the one chosen last."""
 
-    def __init__(self, random: np.random.Generator) -> None:
-        super().__init__(random)
+    def __init__(self, random: np.random.Generator, keys: RouterModel | None = None) -> None:
+        super().__init__(random, keys)
         self._next = 0
 
     def choose(self, request: RequestView, replicas: Sequence[ReplicaView]) -> int:
         """Return the next replica."""
-        chosen = self._next % len(replicas)
-        self._next = chosen + 1
+        numbers = [replica.number for replica in replicas]
+        later = [place for place, number in enumerate(numbers) if number >= self._next]
+        chosen = later[0] if later else 0
+        self._next = numbers[chosen] + 1
         return chosen

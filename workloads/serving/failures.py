@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What faults of the fabric do to replicas.
+
+A replica is one group: one rank that is lost takes all of it down, with everything that its memory
+held. It serves again when all of it is back, after a delay, when its weights are loaded. A replica
+between whose ranks, or from which to another, nothing can get any more, notices that as late as
+routing does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from railweave.fabric.errors import UnreachableError
+from railweave.fabric.routing import Routing
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import simpy
+
+    from railweave.fabric.faults import LinkChange
+    from railweave.workloads.serving.fleet import Fleet
+    from railweave.workloads.serving.handoff.mover import KvMover
+    from railweave.workloads.serving.model import ServingModel
+    from railweave.workloads.serving.replica import Replica
+    from railweave.workloads.serving.request import Request
+    from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.workload import WorkloadContext
+
+__all__ = ["Failures", "Outage"]
+
+
+@dataclass(kw_only=True)
+class Outage:
+    """A replica that went down.
+
+    Parameters
+    ----------
+    replica
+        Its name.
+    down_ps, up_ps
+        From when to when it did not serve; -1: to the end.
+    requests
+        Requests that it had and that were sent again.
+    served_ps
+        When the last of those had been answered; -1: not all were.
+    """
+
+    replica: str
+    down_ps: int
+    up_ps: int = -1
+    requests: int = 0
+    served_ps: int = -1
+    waiting: set[int] = field(default_factory=set)
+
+
+class Failures:
+    """Watches the faults of a run.
+
+    Parameters
+    ----------
+    workload, context, fleet, mover, shape
+        What is served, on what.
+
+    Attributes
+    ----------
+    outages
+        What went down, in order.
+    """
+
+    def __init__(
+        self,
+        workload: ServingModel,
+        context: WorkloadContext,
+        fleet: Fleet,
+        mover: KvMover | None,
+        shape: ModelShape,
+    ) -> None:
+        self._workload, self._context, self._fleet = workload, context, fleet
+        self._mover = mover
+        self.outages: list[Outage] = []
+        self._down: dict[Replica, Outage] = {}
+        fabric = context.fabric
+        self._up = fabric.link_up.copy()
+        self._known = self._up.copy()
+
+    def start(self) -> None:
+        """Be told of every change of links."""
+        faults = self._context.faults
+        for at_ps, group in groupby(faults.changes if faults else (), key=lambda one: one.at_ps):
+            changes = list(group)
+            if at_ps:
+                timer = self._context.env.timeout(at_ps - int(self._context.env.now))
+                assert timer.callbacks is not None
+                timer.callbacks.append(lambda _, changes=changes: self._change(changes))
+
+    def _change(self, changes: list[LinkChange]) -> None:
+        before = self._up.copy()
+        for change in changes:
+            self._up[change.link] = change.up
+        if (before == self._up).all():
+            return
+        dead = self._dead()
+        for replica in self._fleet.replicas:
+            gone = bool(dead[list(replica.plan.devices)].any())
+            if gone and replica not in self._down:
+                self._fail(replica)
+            elif not gone and replica in self._down:
+                self._context.env.process(self._recover(replica))
+        self._context.env.process(self._notice())
+
+    def _dead(self) -> Any:
+        """Return bool (devices,): those that had links and have none."""
+        fabric = self._context.fabric
+        ends = (fabric.link_src, fabric.link_dst)
+        had = sum(np.bincount(end[fabric.link_up], minlength=fabric.n_devices) for end in ends)
+        have = sum(np.bincount(end[self._up], minlength=fabric.n_devices) for end in ends)
+        return (np.asarray(had) > 0) & (np.asarray(have) == 0)
+
+    def _fail(self, replica: Replica) -> None:
+        outage = Outage(replica=replica.plan.name, down_ps=int(self._context.env.now))
+        self._down[replica] = outage
+        self.outages.append(outage)
+        if replica.up:
+            lost = replica.fail()
+            outage.waiting = {sequence.request.number for sequence in lost if not sequence.left}
+            outage.requests = len(outage.waiting)
+
+    def _recover(self, replica: Replica) -> Generator[simpy.Event, Any, None]:
+        """Serve again when everything has stayed up for the delay."""
+        outage = self._down[replica]
+        yield self._context.env.timeout(self._workload.restart_delay)
+        if self._down.get(replica) is not outage or outage.up_ps >= 0:
+            return
+        if self._dead()[list(replica.plan.devices)].any():
+            return
+        outage.up_ps = int(self._context.env.now)
+        del self._down[replica]
+        replica.recover()
+        self._fleet.changed()
+
+    def _notice(self) -> Generator[simpy.Event, Any, None]:
+        """Find out, when routing has, what cannot reach what."""
+        context = self._context
+        yield context.env.timeout(context.detection_delay_ps)
+        if (self._known == self._up).all():
+            return
+        self._known = self._up.copy()
+        if self._mover is None:
+            return
+        before = context.routing
+        left = Routing(
+            context.fabric.with_links(up=self._known), policy=before.policy, seed=before.seed
+        )
+        flows = self._mover.matrix(1).transfers
+        cut = set()
+        for source in self._fleet.pools["prefill"]:
+            for target in self._fleet.pools["decode"]:
+                pairs = np.array(
+                    [
+                        (source.plan.devices[flow.src_rank], target.plan.devices[flow.dst_rank])
+                        for flow in flows
+                    ],
+                    np.int32,
+                )
+                qp = np.zeros(len(pairs), np.int32)
+                try:
+                    left.routes(pairs[:, 0].copy(), pairs[:, 1].copy(), qp)
+                except UnreachableError:
+                    cut.add((source, target))
+        self._fleet.set_cut(cut)
+
+    def served(self, request: Request) -> None:
+        """Note that a request has been answered."""
+        for outage in self.outages:
+            if request.number in outage.waiting:
+                outage.waiting.discard(request.number)
+                if not outage.waiting:
+                    outage.served_ps = request.last_ps

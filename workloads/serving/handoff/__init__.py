@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a KV cache gets from the replica that prefilled it to the one that decodes.
+
+A new way is one module of this package. Whether the decode replica is chosen before the prefill
+or after it is the way's own: who sends while computing must know where to.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from railweave.fabric.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import simpy
+
+    from railweave.fabric.engine import Engine, FabricEnvironment
+    from railweave.workloads.kv_transfer import KvFlow
+    from railweave.workloads.serving.handoff.mover import KvMover
+    from railweave.workloads.serving.replica import Replica
+    from railweave.workloads.serving.sequence import Sequence
+
+__all__ = ["HANDOFFS", "Handoff", "handoff"]
+
+
+class Handoff(ABC):
+    """One cache on its way.
+
+    Parameters
+    ----------
+    mover
+        Makes its flows.
+    sequence
+        As the prefill replica has it.
+    source, target
+        The two replicas.
+    skip
+        Tokens that the target has cached already: they do not move.
+    groups
+        Pieces of layers that a step sends while it computes.
+    """
+
+    early: ClassVar[bool] = False
+    """Whether the decode replica sets its blocks aside before the prefill begins."""
+
+    def __init__(
+        self,
+        mover: KvMover,
+        sequence: Sequence,
+        source: Replica,
+        target: Replica,
+        *,
+        skip: int = 0,
+        groups: int = 1,
+    ) -> None:
+        self.mover, self.sequence, self.source, self.target = mover, sequence, source, target
+        self.groups = groups
+        self.tokens = sequence.prompt - skip
+        self.skip = skip
+        self.sent = 0  # tokens of those that move
+        self.size_bytes = 0
+        self._pieces = 0
+        self.under_way: list[simpy.Event] = []
+        self.aborted = False
+        self._watch()
+
+    @property
+    def env(self) -> FabricEnvironment:
+        """The clock."""
+        return self.source.env
+
+    @property
+    def engine(self) -> Engine:
+        """What carries the flows."""
+        return self.source.engine
+
+    def _watch(self) -> None:  # noqa: B027 - most ways need not be told
+        """Ask to be told of the steps of the prefill."""
+
+    @abstractmethod
+    def finish(self) -> Generator[simpy.Event, Any, None]:
+        """Send what has not been sent, the prefill being over, and wait for all of it."""
+
+    def abort(self) -> None:
+        """Send nothing more."""
+        self.aborted = True
+
+    def _send(self, end: int) -> None:
+        """Send the tokens up to ``end`` of those that move."""
+        if end > self.sent and not self.aborted:
+            self._start(self.mover.between(self.sent, end), end - self.sent)
+            self.sent = end
+
+    def _start(self, flows: list[KvFlow], tokens: int) -> None:
+        request = self.sequence.request
+        if request.kv_start_ps < 0:
+            request.kv_start_ps = int(self.env.now)
+        piece = f".{self._pieces}" if self._pieces else ""
+        again = f".a{request.attempts}" if request.attempts > 1 else ""
+        self._pieces += 1
+        size = sum(flow.size_bytes for flow in flows)
+        self.size_bytes += size
+        self.target.inbound_bytes += size
+        events = self.mover.send(
+            f"{request.name}{again}{piece}", flows, tokens, self.source.plan, self.target.plan,
+            self.engine,
+        )  # fmt: skip
+        self.under_way += events
+
+        def arrived(event: simpy.Event) -> None:
+            self.target.inbound_bytes -= size
+
+        everything = self.env.all_of(events)
+        assert everything.callbacks is not None
+        everything.callbacks.append(arrived)
+
+    def bound_ps(self) -> int:
+        """Return the least that all of it takes on an empty fabric, in ps."""
+        flows = self.mover.between(0, self.tokens)
+        return self.mover.together_ps(flows, self.source.plan, self.target.plan, self.engine)
+
+
+HANDOFFS: Final[Registry[type[Handoff]]] = Registry(
+    "kv_transfer", package="railweave.workloads.serving.handoff"
+)
+handoff = HANDOFFS
+"""The decorator that registers a way: ``@handoff("name")``."""

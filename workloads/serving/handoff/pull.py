@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decode side reads the whole cache when the prefill is over, as vLLM's NIXL connector does.
+
+All pairs of ranks begin together (RDMA READ). The trip of the read request itself is not counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from railweave.workloads.serving.handoff import Handoff, handoff
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import simpy
+
+__all__ = ["Pull"]
+
+
+@handoff("pull")
+class Pull(Handoff):
+    """See the module."""
+
+    def finish(self) -> Generator[simpy.Event, Any, None]:
+        """Move the cache."""
+        self._send(self.tokens)
+        yield self.env.all_of(self.under_way)

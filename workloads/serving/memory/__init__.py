@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KV memory of a replica: who holds which blocks. A new way to give them is one module here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from railweave.fabric.registry import Registry
+
+if TYPE_CHECKING:
+    from railweave.workloads.serving.memory.prefix_cache import PrefixCache
+    from railweave.workloads.serving.sequence import Sequence
+
+__all__ = ["MEMORIES", "KvMemory", "memory"]
+
+
+class KvMemory(ABC):
+    """The blocks of one replica.
+
+    Parameters
+    ----------
+    blocks
+        How many there are.
+    block_tokens
+        Tokens of a block.
+    longest
+        Most tokens of a sequence.
+    cache
+        Remembers the prefixes of prompts, or None.
+
+    Attributes
+    ----------
+    held
+        Blocks of sequences, each counted once.
+    taken, returned
+        Blocks given to and taken back from sequences so far.
+    """
+
+    def __init__(
+        self, blocks: int, block_tokens: int, *, longest: int, cache: PrefixCache | None = None
+    ) -> None:
+        self.blocks = blocks
+        self.block_tokens = block_tokens
+        self.longest = longest
+        self.cache = cache
+        self.held = 0
+        self.taken = self.returned = 0
+
+    def blocks_of(self, tokens: int) -> int:
+        """Return the blocks that so many tokens take."""
+        return -(-tokens // self.block_tokens)
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that a sequence could have: those of nobody, and what is only remembered."""
+        return self.blocks - self.held
+
+    def least(self, tokens: int) -> int:
+        """Return the blocks that a sequence which grows to so many tokens takes in the end."""
+        return self.blocks_of(tokens)
+
+    def match(self, sequence: Sequence) -> int:
+        """Return how many tokens of the prompt are in the prefix cache."""
+        return 0 if self.cache is None else self.cache.found(sequence)
+
+    @abstractmethod
+    def admit(self, sequence: Sequence, tokens: int) -> bool:
+        """Give a new sequence blocks for so many tokens, found ones included, or nothing."""
+
+    @abstractmethod
+    def grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Give a sequence blocks until it has them for so many tokens, or nothing."""
+
+    @abstractmethod
+    def wanted(self, sequence: Sequence, tokens: int) -> int:
+        """Return the blocks that a sequence lacks for so many tokens."""
+
+    def note(self, sequence: Sequence) -> None:
+        """Remember the whole blocks of the prompt that have been computed by now."""
+        if self.cache is not None:
+            self.cache.note(sequence)
+
+    def release(self, sequence: Sequence) -> None:
+        """Take the blocks of a sequence back."""
+        self.give(-sequence.blocks)
+        sequence.blocks = 0
+        if self.cache is not None:
+            self.cache.drop(sequence, self)
+
+    def give(self, blocks: int) -> None:
+        """Count blocks that sequences get, or give back if negative."""
+        self.held += blocks
+        if blocks > 0:
+            self.taken += blocks
+        else:
+            self.returned -= blocks
+
+    def forget(self) -> None:
+        """Lose what is remembered, as a replica does that goes down."""
+        if self.cache is not None:
+            self.cache.clear()
+
+
+MEMORIES: Final[Registry[type[KvMemory]]] = Registry(
+    "KV memory", package="railweave.workloads.serving.memory"
+)
+memory = MEMORIES
+"""The decorator that registers a way to give blocks: ``@memory("name")``."""
