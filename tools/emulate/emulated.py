@@ -17,22 +17,23 @@ import numpy as np
 
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
+from railweave.fabric.jobs import Job
 from railweave.fabric.schedule import NodeKind
 from railweave.fabric.units import PS_PER_S
+from railweave.tools.emulate.armed import Armed
 from railweave.tools.emulate.buckets import CreditedBounds
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.predicting import check_flow
 from railweave.tools.emulate.sandbox import SandboxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import simpy
     from numpy.typing import NDArray
 
     from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.flow import Flow
-    from railweave.fabric.jobs import Job
     from railweave.tools.emulate.lab import Lab
 
 __all__ = ["EmulatedEngine", "Stall"]
@@ -86,9 +87,9 @@ class EmulatedEngine(CreditedBounds):
         self.began_ns: int | None = None
         self.ended_ns = 0
         self._ready: dict[str, tuple[Flow, BoundSchedule]] = {}
+        self._armed = Armed()
         self._waiting: list[Job] = []
         self._jobs: dict[int, Job] = {}
-        self._count_jobs = 0
         self._ended: deque[_Done] = deque()
         self._anchor_ps, self._anchor_ns = 0, 0
         self._beside_ps = 0
@@ -123,6 +124,11 @@ class EmulatedEngine(CreditedBounds):
             pinned = self.kernel.pinned(flow)
             self._ready[flow.id] = (pinned, super()._bind_flow(pinned))
 
+    def expect(self, flow: Flow, after: Sequence[str]) -> None:
+        """Have the inside start a flow itself when others end: a word from here takes longer."""
+        if self.kernel.circuit_of(flow) is not None:
+            self._armed.expect(flow.id, after)
+
     def send(self, flow: Flow) -> simpy.Event:
         """Start a flow on its own connection."""
         if flow.id not in self._ready:
@@ -138,23 +144,34 @@ class EmulatedEngine(CreditedBounds):
     def _hand_over(self) -> None:
         """Give the inside what starts now."""
         starting, self._waiting = self._waiting, []
-        graphs = []
+        started, graphs, running = {}, [], False
         for job in starting:
-            self._count_jobs += 1
-            graphs.append({"job": self._count_jobs, "repeat": job.repeat, **self._request(job)})
+            flow_id = None if job.flow is None else job.flow.id
+            number = self._armed.begun(flow_id)
+            if number is not None:
+                running = True
+            else:
+                number = self._armed.number(flow_id)
+                graphs.append({"job": number, "repeat": job.repeat, **self._request(job)})
+            started[number] = job
+        for one in self._armed.ready(job.flow.id for job in starting if job.flow is not None):
+            flow, bound = self._ready[one.flow]
+            asked = self._request(Job(bound, self._event(), 0, 1, flow.tag, flow))
+            graphs.append({"job": one.number, "repeat": 1, "after": one.after, **asked})
         self._lab.open()
         if self.began_ns is None:
             self._lab.begin()
         now_ps = int(self.env.now)
         first = self.began_ns is None
-        if first or not (self._jobs or self._lab.deeds):  # nothing under way: on from here
+        if first or not (running or self._jobs or self._lab.deeds):  # nothing under way
             self._anchor_ps = now_ps
             self._anchor_ns = time.monotonic_ns() + _SETTLE_NS
         if self.began_ns is None:
             self.began_ns = self._anchor_ns
             self._lab.schedule(self.wall_ns(0))
-        self._jobs.update((graph["job"], job) for graph, job in zip(graphs, starting, strict=True))
-        self._lab.sandbox.post("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
+        self._jobs.update(started)
+        if graphs:
+            self._lab.sandbox.post("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
 
     def _request(self, job: Job) -> dict[str, Any]:
         """Return a job's graph in the inside's terms: connections, and ns of the wall clock."""

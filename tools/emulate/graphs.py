@@ -33,6 +33,7 @@ class _Job:
     succ_ptr: Sequence[int]
     succ: Sequence[int]
     repeat: int
+    waits: int = 0  # for the ends of so many others
     started_ns: int = 0
     left: int = 0
     missing: list[int] = field(default_factory=list)
@@ -56,17 +57,19 @@ class Graphs:
         self._wires = wires
         self._tell = tell
         self._jobs: dict[int, _Job] = {}
+        self._after: dict[int, list[_Job]] = {}  # job -> those that wait for its end
         self._lanes: dict[int, int] = {}  # lane -> until when it is taken, ns
 
     def start(self, graphs: Sequence[dict[str, Any]], not_before_ns: int) -> None:
         """Start graphs, not before a time of the monotonic clock.
 
         Each has a number (``job``), ``nodes``, their dependencies (``n_deps``, ``succ_ptr``,
-        ``succ`` as in a schedule) and ``repeat``. A node with a connection sends its bytes there
-        ``delay`` ns after its last dependency has ended; one without waits ``wait`` ns, one after
-        another where they share a lane.
+        ``succ`` as in a schedule), ``repeat``, and may have numbers of graphs that must have ended
+        before (``after``; those that are not known have). A node with a connection sends its bytes
+        there ``delay`` ns after its last dependency has ended; one without waits ``wait`` ns, one
+        after another where they share a lane.
         """
-        jobs = []
+        free = []
         for graph in graphs:
             unknown = {one[0] for one in graph["nodes"] if one[0] not in self._wires} - {_NO_WIRE}
             if unknown:
@@ -80,12 +83,15 @@ class Graphs:
                 graph["repeat"],
             )
             self._jobs[made.number] = made
-            jobs.append(made)
+            for before in {number for number in graph.get("after", ()) if number in self._jobs}:
+                made.waits += 1
+                self._after.setdefault(before, []).append(made)
+            if not made.waits:
+                free.append(made)
 
         def begin() -> None:
-            for made in jobs:
-                made.started_ns = time.monotonic_ns()
-                self._round(made)
+            for made in free:
+                self._begin(made)
 
         if not_before_ns > time.monotonic_ns():
             self._loop.at(not_before_ns, begin)
@@ -95,6 +101,10 @@ class Graphs:
     def waiting(self) -> list[int]:
         """Return the numbers of the graphs that have not ended."""
         return sorted(self._jobs)
+
+    def _begin(self, job: _Job) -> None:
+        job.started_ns = time.monotonic_ns()
+        self._round(job)
 
     def _round(self, job: _Job) -> None:
         job.left, job.missing = len(job.nodes), list(job.n_deps)
@@ -144,6 +154,10 @@ class Graphs:
             self._round(job)
             return
         del self._jobs[job.number]
+        for other in self._after.pop(job.number, ()):
+            other.waits -= 1
+            if not other.waits:
+                self._begin(other)
         self._tell(
             {
                 "event": "done",
