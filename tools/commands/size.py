@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``railweave size``: does a model fit a GPU, what is left, and how fast can it be at best."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from railweave.fabric.errors import InputError
 from railweave.tools.output import aligned, emit, emit_json
+from railweave.tools.serving_review import refuse_beside_trace, review_of, show_review
 
 if TYPE_CHECKING:
     from railweave.fabric.devices import GpuModel
@@ -23,8 +26,30 @@ def size(
         str, typer.Argument(help="Shipped name, config.json, or the folder that holds one.")
     ],
     gpu: Annotated[str, typer.Option(help="GPU of the catalogue, such as H100.")],
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Request trace: answer the questions of a serving review for it."),
+    ] = None,
+    trace_format: Annotated[
+        str, typer.Option(help="azure, mooncake, burstgpt, vllm-bench, jsonl; auto: as it looks.")
+    ] = "auto",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only the earliest so many requests of the trace.")
+    ] = None,
+    rate_scale: Annotated[
+        float, typer.Option(help="The trace's requests arrive so many times as fast.")
+    ] = 1.0,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Host of the GPUs, for --trace. [default: one of the catalogue]"),
+    ] = None,
+    tp: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tensor-parallel ranks. [default: 1; with --trace the fewest]"),
+    ] = None,
+    pp: Annotated[
+        int | None, typer.Option(min=1, help="Pipeline stages. [default: 1; with --trace as tp]")
+    ] = None,
     dp: Annotated[int, typer.Option(min=1, help="Replicas.")] = 1,
     ep: Annotated[
         int, typer.Option(min=1, help="Ranks that experts are divided over: tp times replicas.")
@@ -49,15 +74,34 @@ def size(
     """Say whether a model fits, how much cache is left, and what bounds its speed.
 
     Bytes are per rank, GB decimal. Ceilings are of the GPUs alone: no link, no engine. Exit code
-    1: it does not fit.
+    1: it does not fit (with --trace: not even divided, or not as asked).
     """
+    if trace is not None:
+        refuse_beside_trace(tokens=tokens, dp=dp)
+        found = review_of(
+            model,
+            gpu,
+            trace,
+            read={"format": trace_format, "limit": limit, "rate_scale": rate_scale},
+            host=host,
+            degrees=None if (tp, pp, ep) == (None, None, 1) else (tp or 1, pp or 1, ep),
+            fraction=memory_fraction,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+        )
+        show_review(found, as_json=as_json)
+        if not found["fits"]:
+            raise typer.Exit(1)
+        return
+    if host is not None:
+        raise InputError("says nothing without --trace", field="--host", expected="--trace FILE")
     from railweave.fabric.devices import gpu_model
     from railweave.workloads.memory import memory_fit
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.shapes import load_shape
 
     shape, device = load_shape(model), gpu_model(gpu)
-    plan = ParallelismPlan(tp=tp, pp=pp, dp=dp, ep=ep)
+    plan = ParallelismPlan(tp=tp or 1, pp=pp or 1, dp=dp, ep=ep)
     fit = memory_fit(
         shape,
         plan,
