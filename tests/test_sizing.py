@@ -139,7 +139,7 @@ def test_the_fewest_gpus() -> None:
     # 70.55 of 72 GB each are left for 1,000 tokens, but not for 10,000
     assert least_plan(shape, h100, site, tokens=1000) == ParallelismPlan(2)
     assert least_plan(shape, h100, site, tokens=10_000) == ParallelismPlan(4)
-    assert least_plan(shape, h100, site, tokens=1000, dtype="fp8") == ParallelismPlan(1)
+    assert least_plan(shape, h100, site, tokens=1000, dtype="fp8") == ParallelismPlan(2)
     large = load_shape("llama-3.1-405b")
     assert least_plan(large, h100, site, tokens=1000) == ParallelismPlan(8, 2)
     assert least_plan(shape, h100, site, tokens=10**9) is None
