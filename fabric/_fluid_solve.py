@@ -277,6 +277,8 @@ def _fill(
             flow = slots[slot]
             if flow.stamp == round_ and flow.bottleneck == NOWHERE:
                 _freeze(slots, links, hops, slot, reached * flow.weight, ident)
+                if link.count == 0:
+                    break
     for i in range(run.listed):
         link = links[lists[LISTED, i]]
         link.load = link.usable - link.residual

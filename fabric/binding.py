@@ -19,7 +19,7 @@ from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
 from railweave.fabric.queue_pairs import split_over_qps
 from railweave.fabric.schedule import NodeKind, Schedule
-from railweave.fabric.usage import Usage, blocks, expand_spans, link_bytes
+from railweave.fabric.usage import Usage, blocks, link_bytes, spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +34,7 @@ __all__ = ["Binder", "BoundSchedule"]
 _REMEMBERED = 512  # rank lists whose paths are kept
 _TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
 _NONE = np.empty(0, np.int32)
+_NO_BYTES = np.zeros(1, np.int64)
 _NONE_OF_MANY = np.empty(0, np.int64)
 
 
@@ -135,8 +136,13 @@ class BoundSchedule:
     def usage_of(self, share: NDArray[np.float64] | None) -> Usage:
         """Bytes per path of a part of a run: ``share`` float64 (nodes,) done of each node."""
         used, row = self._used_paths
+        once = len(used) == len(row)  # each path has one node
 
         def summed(amount: NDArray[np.int64]) -> NDArray[np.int64]:
+            if once and share is None:
+                out = np.empty(len(used), np.int64)
+                out[row] = amount
+                return out
             part = amount if share is None else np.rint(amount * share)
             # float64 counts bytes exactly up to 2**53
             return np.rint(np.bincount(row + 1, part, len(used) + 1)[1:]).astype(np.int64)
@@ -162,7 +168,7 @@ class BoundSchedule:
         """ACK bytes that answer one run of each node, int64, or one of ``more`` bytes more."""
         settings = self.table.settings
         if not settings.ack_every:
-            return np.zeros(self.n_nodes, np.int64)
+            return np.broadcast_to(_NO_BYTES, self.n_nodes)
         per_ack = np.array([settings.ack_wire_bytes(kind) for kind in Framing], np.int64)
         packets = np.maximum(-(-(self.schedule.size_bytes + more) // settings.mtu_bytes), 1)
         framing = self.table.framing[np.maximum(self.path, 0)] if len(self.table) else self.path
@@ -184,9 +190,9 @@ class BoundSchedule:
         """Links that can limit or be limited by this schedule, int32, unique, sorted."""
         table, n_links = self.table, self.table.fabric.n_links
         used = np.zeros(n_links + 2, np.bool_)  # and a cable that is not there, `nowhere`
-        for paths in blocks(self.usage.path):
+        for paths in blocks(self._used_paths[0]):
             routes = table.routes[paths]
-            used[table.hops.link[expand_spans(routes.hops, routes.hops_end)]] = True
+            used[table.hops.link[spans(routes.hops, routes.hops_end)]] = True
         if table.settings.ack_every:
             used |= used.reshape(-1, 2)[:, ::-1].reshape(-1)
         return np.flatnonzero(used[:n_links]).astype(np.int32)
@@ -319,10 +325,11 @@ class Binder:
         code = _codes(schedule, qp, qps)
         if n * n * qps <= _TABLE:
             table = np.full(n * n * qps + 1, -1, np.int32)
-            table[code] = 0
-            table[-1] = -1  # of those without a pair
-            codes = np.flatnonzero(table == 0)
+            row = np.arange(len(code), dtype=np.int32)
+            table[code[::-1]] = row[::-1]  # of each pair's first transfer
+            codes = code[(table[code] == row) & (code >= 0)]  # paths lie in the order of their use
             table[codes] = self._routed(codes, n, qps, ranks)
+            table[-1] = -1  # of those without a pair
             return table[code]
         codes, inverse = np.unique(code, return_inverse=True)
         numbers = np.full(len(codes), -1, np.int32)

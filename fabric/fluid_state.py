@@ -16,7 +16,7 @@ from railweave.fabric._fluid_layout import records
 from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.jit import call_for_work
 from railweave.fabric.sole_paths import sole_rates
-from railweave.fabric.usage import expand_spans
+from railweave.fabric.usage import spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -297,7 +297,7 @@ class FluidState:
         for first in range(0, len(paths), _MANY):
             some = paths[first : first + _MANY]
             some = some[some >= 0]
-            at = expand_spans(routes.hops[some], routes.hops_end[some])
+            at = spans(routes.hops[some], routes.hops_end[some])
             crossing += np.bincount(self.paths.hops.link[at], minlength=len(crossing))
         links: Any = self.links[: self.n_links]
         wider = np.flatnonzero((links.members == 0) & (crossing[: self.n_links] > links.room))

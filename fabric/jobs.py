@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "JobEngine"]
 
 _REMEMBERED = 1024  # bound schedules kept for reuse
+_UNCOUNTED = 64  # jobs whose bytes are added up together
 _SMALL = 100_000  # nodes; larger ones are bound anew
 
 
@@ -98,6 +99,7 @@ class JobEngine(Engine):
         self._records: list[FlowRecord | Job] = []  # of a batch its job
         self._collectives: list[CollectiveRecord] = []
         self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
+        self._uncounted: list[tuple[Usage, int]] = []  # and what was put there since, how often
         self._turns: dict[tuple[int, int], int] = {}
 
     # ------------------------------------------------------------------ starting work
@@ -238,9 +240,20 @@ class JobEngine(Engine):
         )
 
     def _count(self, usage: Usage, times: int) -> None:
-        """Add what a job put on its paths."""
+        """Note what a job put on its paths."""
+        self._uncounted.append((usage, times))
+        if len(self._uncounted) >= _UNCOUNTED:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        """Add what was noted to the bytes of each path."""
+        noted, self._uncounted = self._uncounted, []
+        for usage, times in noted:
+            self._sum_up(usage, times)
+
+    def _sum_up(self, usage: Usage, times: int) -> None:
         if self._moved.shape[1] < len(self.table):
-            more = np.zeros((3, 2 * len(self.table)), np.int64)
+            more = np.zeros((3, len(self.table) + self._moved.shape[1]), np.int64)
             more[:, : self._moved.shape[1]] = self._moved
             self._moved = more
         every = len(usage.path) == len(self.table)  # paths are sorted: a slice is much faster
@@ -291,9 +304,10 @@ class JobEngine(Engine):
 
     def counters(self) -> LinkCounters:
         """Return what each link has carried up to now."""
+        self._add_up()
         done = self._moved.copy()
         for usage, times in self._in_flight():
-            self._count(usage, times)
+            self._sum_up(usage, times)
         paths = np.arange(min(len(self.table), self._moved.shape[1]), dtype=np.int32)
         usage = Usage(paths, *(self._moved[:, : len(paths)]))
         wire, acks = link_bytes(self.table, usage)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric.usage import expand_spans
+from railweave.fabric.usage import spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,7 @@ def sole_rates(
     if not len(filled):
         return rates
     start, end = routes.hops[filled], routes.hops_end[filled]
-    hops = paths.hops[expand_spans(start, end)]
+    hops = paths.hops[spans(start, end)]
     crossed = np.bincount(hops.link, minlength=len(capacity))
     answered = (ack_share > 0) & (crossed[np.arange(len(capacity)) ^ 1] > 0)
     shared = (crossed > 1) | answered

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.paths import PathTable
 
-__all__ = ["Usage", "blocks", "expand_spans", "link_bytes"]
+__all__ = ["Usage", "blocks", "expand_spans", "link_bytes", "spans"]
 
 _BLOCK = 1 << 14  # rows that are worked on at a time, so that they stay in the cache
 
@@ -52,6 +52,19 @@ def expand_spans(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np
     return np.asarray(np.arange(lengths.sum()) - np.repeat(skipped - start, lengths), np.int64)
 
 
+def spans(start: NDArray[np.int64], end: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """Return what `expand_spans` does as an index: a slice, much faster, where one span follows on.
+
+    Examples
+    --------
+    >>> spans(np.array([4, 6]), np.array([6, 9]))
+    slice(4, 9, None)
+    """
+    if len(start) and (start[1:] == end[:-1]).all():
+        return slice(int(start[0]), int(end[-1]))
+    return expand_spans(start, end)
+
+
 def link_bytes(table: PathTable, usage: Usage) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return data bytes and ACK bytes on each link, two int64 arrays of shape (links,).
 
@@ -64,13 +77,14 @@ def link_bytes(table: PathTable, usage: Usage) -> tuple[NDArray[np.int64], NDArr
         some = slice(first, first + _BLOCK)
         path = usage.path[some].astype(np.int64)
         start, end = table.ptr[path], table.ptr[path + 1]
-        owner, at = np.repeat(np.arange(len(start)), end - start), expand_spans(start, end)
+        owner, at = np.repeat(np.arange(len(start)), end - start), spans(start, end)
         link, share = table.link[at], table.share[at]
         network = fabric.link_network[link]
         size = np.where(network, usage.wire_bytes[some][owner], usage.payload_bytes[some][owner])
-        acks = (share * usage.ack_bytes[some][owner])[network]
         carried += _sum_by_link(link, share, size, fabric.n_links)
-        acked += np.bincount(link[network] ^ 1, acks, fabric.n_links)
+        if usage.ack_bytes[some].any():
+            acks = (share * usage.ack_bytes[some][owner])[network]
+            acked += np.bincount(link[network] ^ 1, acks, fabric.n_links)
     return carried, np.rint(acked).astype(np.int64)
 
 
@@ -80,6 +94,9 @@ def _sum_by_link(
     """Add ``share * size`` by link: whole bytes exactly, sprayed shares to the nearest byte."""
     out = np.zeros(n_links, np.int64)
     whole = share == 1.0
+    if whole.all():
+        np.add.at(out, link, size)
+        return out
     np.add.at(out, link[whole], size[whole])
     sprayed = np.bincount(link[~whole], share[~whole] * size[~whole], n_links)
     return out + np.rint(sprayed).astype(np.int64)
