@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric._distinct import distinct
 from railweave.fabric._fluid_layout import LOOP
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def is_covering(
 
     # Links: each (link, class of a node that crosses it) once, and alike for links of one class.
     link = columns.link[here]
-    pairs = np.unique(link * len(kept) + np.repeat(node_class[crosses], span))
+    pairs = distinct(link * len(kept) + np.repeat(node_class[crosses], span))
     if len(pairs) != len(link):
         return False
     return _rows_alike(pairs // len(kept), pairs % len(kept), link_class, kept_links)
@@ -101,7 +102,7 @@ def _turns_alike(columns: _Columns, node_class: NDArray[np.int32], kept: NDArray
         return False
     first = np.searchsorted(path, path)
     leader = columns.users[first]  # the first node on each node's path
-    return _rows_alike(leader, order, node_class, kept, only=np.unique(leader))
+    return _rows_alike(leader, order, node_class, kept, only=distinct(leader))
 
 
 def _rows_alike(
@@ -114,7 +115,7 @@ def _rows_alike(
 ) -> bool:
     """Tell whether rows of one class have the same set of values as the kept row of that class."""
     width = int(value.max(initial=0)) + 1
-    pairs = np.unique(row.astype(np.int64) * width + value)
+    pairs = distinct(row.astype(np.int64) * width + value)
     row, value = pairs // width, pairs % width
     count = np.bincount(row, minlength=len(class_of))
     start = np.cumsum(count) - count

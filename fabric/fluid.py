@@ -19,6 +19,7 @@ from railweave.fabric.cautions import lossless_cautions
 from railweave.fabric.engine import MOST_TOLERANCE, Capabilities
 from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fluid_state import FluidState
+from railweave.fabric.folds import Folds
 from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.memo import Isolated, Span
 from railweave.fabric.remembered import Iterated, Known, Part, Remembered
@@ -74,6 +75,7 @@ class FluidEngine(JobEngine):
         self._link_rate_bps = fabric.link_rate_bps.copy()
         self._memo = memo
         self._spans: dict[bytes, Span | None] = {}
+        self._folds = Folds()
         self._isolated: dict[int, tuple[object, Isolated]] = {}
         self._jobs: dict[int, Job] = {}  # by group
         self._ends: list[tuple[int, int, Remembered]] = []
@@ -154,7 +156,7 @@ class FluidEngine(JobEngine):
         known = self._isolated.get(id(bound))
         if known is not None and known[0] is bound:
             return known[1]
-        isolated = Isolated(bound, self.state)
+        isolated = Isolated(bound, self.state, self._folds)
         if len(self._isolated) >= 1024:
             del self._isolated[next(iter(self._isolated))]
         self._isolated[id(bound)] = (bound, isolated)

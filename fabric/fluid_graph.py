@@ -62,6 +62,7 @@ class FluidGraph:
         """Whether any node has a delay."""
         return bool(self.delay_ps.any())
 
-    def arrays(self) -> list[NDArray[Any]]:
-        """Return all arrays: what a simulation of this graph depends on, beside its paths."""
-        return [getattr(self, field.name) for field in fields(self) if field.name != "n_runs"]
+    def columns(self) -> list[tuple[str, NDArray[Any]]]:
+        """Return all arrays by name: what a simulation of it depends on, beside its paths."""
+        names = (field.name for field in fields(self) if field.name != "n_runs")
+        return [(name, getattr(self, name)) for name in names]

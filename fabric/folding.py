@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric._distinct import count_distinct, distinct
 from railweave.fabric._fluid_layout import HOP, LOOP, PATH, records
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Folded:
     """One transfer of each class over one link of each class.
 
     ``link_class`` int32 (links,): class of each link; ``capacity`` and ``ack_share`` float64
-    (classes,).
+    (classes,); ``kept`` int64: the node of the whole graph that stands for each class.
     """
 
     graph: FluidGraph
@@ -63,6 +64,15 @@ class Folded:
     capacity: NDArray[np.float64]
     ack_share: NDArray[np.float64]
     link_class: NDArray[np.int32]
+    kept: NDArray[np.int64]
+
+    def resized(self, graph: FluidGraph) -> Folded:
+        """Return the fold of a graph that differs in sizes and delays, with the same ones equal."""
+        kept = self.kept
+        sized = replace(
+            self.graph, wire_bytes=graph.wire_bytes[kept], delay_ps=graph.delay_ps[kept]
+        )
+        return replace(self, graph=sized)
 
 
 def fold(
@@ -204,7 +214,7 @@ class _Columns:
             ahead = _summed(self.after, _mixed(edge ^ node[self.before], 13), n)
             node = _mixed(node ^ _mixed(behind, 14) ^ _mixed(ahead, 15), 16)
             node[crosses] = _mixed(node[crosses] ^ path[own], 17)
-            found = (len(np.unique(node)), len(np.unique(link)))
+            found = (count_distinct(node), count_distinct(link))
             if found[0] > most:
                 return None
             if found == counts:
@@ -223,7 +233,7 @@ class _Columns:
         _, kept_links = np.unique(link_class, return_index=True)
         if not is_covering(self, node_class, link_class, kept, kept_links):
             return None
-        used = np.unique(graph.path[kept])
+        used = distinct(graph.path[kept])
         used = used[used >= 0]
         row = np.full(len(routes) + 1, -1, np.int32)
         row[used] = np.arange(len(used), dtype=np.int32)
@@ -242,6 +252,7 @@ class _Columns:
             capacity=self.capacity[kept_links],
             ack_share=self.ack_share[kept_links],
             link_class=link_class,
+            kept=kept,
         )
 
     def _folded_graph(

@@ -20,7 +20,7 @@ import numpy as np
 from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
 from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
-from railweave.fabric.folding import fold
+from railweave.fabric.folds import Folds
 from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
@@ -84,10 +84,13 @@ class Isolated:
         The schedule.
     whole
         The simulation of the whole fabric, for capacities.
+    folds
+        How schedules fold, as far as it is known.
     """
 
-    def __init__(self, bound: BoundSchedule, whole: FluidState) -> None:
+    def __init__(self, bound: BoundSchedule, whole: FluidState, folds: Folds | None = None) -> None:
         self.bound = bound
+        self._folds = folds or Folds()
         self.paths = _OwnPaths(bound.table, bound.usage.path)
         self.links = self.paths.links
         self._capacity = whole.links.capacity[self.links]
@@ -107,7 +110,8 @@ class Isolated:
         digest = hashlib.blake2b(digest_size=16)
         paths = self.paths
         for array in (
-            *self._own.arrays(), *(paths.routes[name] for name in PATH.names or ()),
+            *(array for _, array in self._own.columns()),
+            *(paths.routes[name] for name in PATH.names or ()),
             *(paths.hops[name] for name in HOP.names or ()), self._capacity, self._ack_share,
         ):  # fmt: skip
             digest.update(len(array).to_bytes(8, "little"))
@@ -122,7 +126,7 @@ class Isolated:
 
     def span(self) -> Span | None:
         """Return what one run takes; None if it never ends."""
-        folded = fold(self._own, self.paths, self._capacity, self._ack_share)
+        folded = self._folds.fold(self._own, self.paths, self._capacity, self._ack_share)
         if folded is None:
             state = FluidState(
                 self._capacity, self._ack_share, self.paths, tolerance=self._tolerance
