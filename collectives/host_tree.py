@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.collectives.algorithm import Links, Shape, algorithm
-from railweave.collectives.pipeline import SLOTS, limit_to_slots
+from railweave.collectives.double_tree import send_over_trees, tree_depth, tree_load, two_trees
+from railweave.collectives.pipeline import SLOTS
 from railweave.collectives.structure import Structure, StructureBuilder
-from railweave.collectives.tree import tree_levels, two_trees
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -77,27 +77,22 @@ def _tree_ps(
     shares = shape.host_shares
     hosts, most = len(shares), max(shares)
     size_ps = Fraction(size_bytes * 8 * PS_PER_S)
-    latency = 2 * (most - 1) * links.local_alpha_ps + (
-        2 * (hosts - 1).bit_length() * links.alpha_ps
-    )
+    latency = 2 * (most - 1) * links.local_alpha_ps + (2 * tree_depth(hosts) * links.alpha_ps)
     inside = size_ps * Fraction(2 * (most - 1), most) / links.local_rate_bps
-    load = {1: Fraction(0), 2: Fraction(1), 3: Fraction(3, 2)}.get(hosts, Fraction(2))
-    across = size_ps * load / (min(channels, *shares, 64) * links.rate_bps)
+    across = size_ps * tree_load(hosts) / (min(channels, *shares, 64) * links.rate_bps)
     return latency + max(inside, across)
 
 
-def _parents(shape: Shape, channels: int) -> NDArray[np.int32]:
-    """Return the parent of each rank in each tree, -1 at the root, int32 (channels, 2, ranks)."""
-    members = shape.members
-    over = two_trees(len(members))
-    parent = np.full((channels, 2, shape.ranks), -1, np.int32)
-    for channel in range(channels):
-        turned = [np.roll(own, -channel) for own in members]
-        for own in turned:
-            parent[channel, :, own[1:]] = own[:-1][:, None]
-        head = np.array([own[0] for own in turned], np.int32)
-        for tree in range(2):
-            parent[channel, tree, head[1:]] = head[over[tree, 1:]]
+def _parents(shares: tuple[int, ...]) -> NDArray[np.int32]:
+    """Return the parent of each position in both trees, hosts one after another, int32 (2, ranks).
+
+    The heads of hosts hang in the trees over hosts, all others below the one before them.
+    """
+    head = np.cumsum((0, *shares[:-1])).astype(np.int32)
+    chain = np.arange(-1, sum(shares) - 1, dtype=np.int32)
+    parent = np.stack((chain, chain))
+    over = two_trees(len(shares))
+    parent[:, head[1:]] = head[over[:, 1:]]
     return parent
 
 
@@ -109,29 +104,15 @@ def host_tree_all_reduce(
     build = StructureBuilder(n_ranks=shape.ranks, n_chunks=2 * channels * chunks)
     if shape.ranks == 1:
         return build.finish()
-    parent = _parents(shape, channels).reshape(2 * channels, shape.ranks)
-    part = np.arange(chunks, dtype=np.int32)[:, None]
-    levels = tree_levels(parent)
-    deepest = np.int32(levels.max())
-    for tree, above in enumerate(parent):
-        child = np.flatnonzero(above >= 0).astype(np.int32)
-        over = above[child]
-        chunk = np.int32(tree * chunks) + part
-        level = levels[tree, child]
-        up = build.transfers(
-            src=child, dst=over, chunk=chunk, phase=deepest - level + part, combine=True,
-            channel=tree,
-        )  # fmt: skip
-        down = build.transfers(
-            src=over, dst=child, chunk=chunk, phase=deepest + level - 1 + part, channel=tree
-        )
-        limit_to_slots(build, up, slots)
-        limit_to_slots(build, down, slots)
-        place = np.full(shape.ranks, -1, np.int32)
-        place[child] = np.arange(len(child), dtype=np.int32)
-        inner = np.flatnonzero(place[over] >= 0)  # children of ranks that have a parent
-        build.depend(before=up[:, inner], after=up[:, place[over[inner]]])
-        build.depend(before=down[:, place[over[inner]]], after=down[:, inner])
-        top = np.flatnonzero(place[over] < 0)
-        build.depend(before=up[:, top][..., None], after=down[:, top][:, None, :])
+    lanes = [[np.roll(own, -channel) for own in shape.members] for channel in range(channels)]
+    connection = 2 * np.arange(channels, dtype=np.int32) + np.arange(2, dtype=np.int32)[:, None]
+    part = np.arange(chunks, dtype=np.int32)[:, None, None]
+    send_over_trees(
+        build,
+        rank=np.stack([np.concatenate(lane) for lane in lanes], axis=1),
+        parent=_parents(shape.host_shares),
+        chunk=connection * np.int32(chunks) + part,
+        channel=connection,
+        slots=slots,
+    )
     return build.finish()

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.collectives.algorithm import Links, Shape, algorithm
+from railweave.collectives.double_tree import send_over_trees, tree_depth, tree_load, two_trees
 from railweave.collectives.structure import Structure, StructureBuilder
-from railweave.collectives.tree import tree_levels, two_trees
 from railweave.fabric.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ def _alone_ps(shape: Shape, size_bytes: int, links: Links, *, chunks: int = 1) -
     inside = size_ps * (1 + Fraction(1, max(shape.host_shares))) / links.local_rate_bps
     if hosts == 1:
         return 4 * links.local_alpha_ps + inside
-    load = {2: Fraction(1), 3: Fraction(3, 2)}.get(hosts, Fraction(2))
-    across = size_ps * load / (least * links.rate_bps)
-    levels = 2 * (hosts - 1).bit_length()
+    across = size_ps * tree_load(hosts) / (least * links.rate_bps)
+    levels = 2 * tree_depth(hosts)
     return levels * links.alpha_ps + max(across, inside if max(shape.host_shares) > 1 else across)
 
 
@@ -94,7 +93,7 @@ def _build(shape: Shape, *, chunks: int) -> Structure:
     for host, own in enumerate(members):
         if len(own) > 1:
             summed[host] = _reduced(build, own, owners, shape.ranks + host, chunk)
-    levels = (hosts - 1).bit_length()
+    levels = tree_depth(hosts)
     final = _across(build, leaders, summed, chunk) if hosts > 1 else summed
     for host, own in enumerate(members):
         if len(own) > 1:
@@ -160,37 +159,28 @@ def _across(
     What each host waits for before it spreads a chunk, shape of ``summed``: the message that
     brought it, or at the root of a tree the one that came last from below.
     """
-    hosts = len(leaders)
+    hosts, _, owners = summed.shape[0], *summed.shape[2:]
     parent = two_trees(hosts)
-    level, depth = tree_levels(parent), (hosts - 1).bit_length()
+    lanes = np.arange(2, dtype=np.int32)[:, None]
+    rising, falling = send_over_trees(
+        build,
+        rank=leaders,
+        parent=parent,
+        chunk=chunk,
+        channel=np.broadcast_to(lanes, (2, owners)),
+        first_phase=2,
+    )
     final = np.full(summed.shape, -1, np.int32)
-    for tree in range(2):
-        up = np.full((hosts, chunk.shape[0], chunk.shape[2]), -1, np.int32)
-        down = up.copy()
-        mine = chunk[:, tree]
-        for host in range(1, hosts):
-            above = parent[tree, host]
-            up[host] = build.transfers(
-                src=leaders[host], dst=leaders[above], chunk=mine, combine=True,
-                phase=2 + depth - level[tree, host], channel=tree,
-            )  # fmt: skip
-            down[host] = build.transfers(
-                src=leaders[above], dst=leaders[host], chunk=mine,
-                phase=1 + depth + level[tree, host], channel=tree,
-            )  # fmt: skip
-        for host in range(1, hosts):
-            above = parent[tree, host]
+    for host in range(1, hosts):
+        final[host] = falling[:, :, host - 1]
+        for tree in range(2):
+            up, above = rising[:, tree, host - 1], parent[tree, host]
             for at in (host, above):  # its own sum must be there before another's is added
                 known = summed[at, :, tree]
                 if (known >= 0).all():
-                    build.depend(before=known, after=up[host])
-            if above:
-                build.depend(before=up[host], after=up[above])
-                build.depend(before=down[above], after=down[host])
-            else:  # the root has one child
-                build.depend(before=up[host], after=down[host])
-                final[0, :, tree] = up[host]
-            final[host, :, tree] = down[host]
+                    build.depend(before=known, after=up)
+            if above == 0:  # the root has one child
+                final[0, :, tree] = up
     return final
 
 
@@ -215,29 +205,26 @@ def _half_ps(shape: Shape, size_bytes: int, links: Links, *, chunks: int = 1) ->
 @algorithm("all_gather", "nvls", closed_form=_half_ps, sized_options=_shared_options)
 def nvls_all_gather(shape: Shape, *, chunks: int = 1) -> Structure:
     """Build an all_gather by multicast: each rank sends its share once to the only switch."""
-    ranks = shape.ranks
-    build = _empty(ranks, chunks)
-    if ranks > 1:
-        own = np.arange(ranks, dtype=np.int32)
-        chunk = own[None, None, :] * np.int32(chunks)
-        chunk = chunk + np.arange(chunks, dtype=np.int32)[:, None, None]
-        _spread(build, own, ranks, ranks, chunk, np.full(chunk.shape, -1, np.int32), 0)
-    return build.finish()
+    return _half(shape, chunks, reduced=False)
 
 
 @algorithm("reduce_scatter", "nvls", closed_form=_half_ps, sized_options=_shared_options)
 def nvls_reduce_scatter(shape: Shape, *, chunks: int = 1) -> Structure:
     """Build a reduce_scatter in which the switch adds up what each rank asks for."""
+    return _half(shape, chunks, reduced=True)
+
+
+def _half(shape: Shape, chunks: int, *, reduced: bool) -> Structure:
     ranks = shape.ranks
-    build = _empty(ranks, chunks)
-    if ranks > 1:
-        own = np.arange(ranks, dtype=np.int32)
-        chunk = own[None, None, :] * np.int32(chunks)
-        chunk = chunk + np.arange(chunks, dtype=np.int32)[:, None, None]
-        _reduced(build, own, ranks, ranks, chunk)
-    return build.finish()
-
-
-def _empty(ranks: int, chunks: int) -> StructureBuilder:
     switches = 1 if ranks > 1 else 0
-    return StructureBuilder(n_ranks=ranks + switches, n_chunks=ranks * chunks, switches=switches)
+    build = StructureBuilder(n_ranks=ranks + switches, n_chunks=ranks * chunks, switches=switches)
+    if ranks == 1:
+        return build.finish()
+    own = np.arange(ranks, dtype=np.int32)
+    piece = np.arange(chunks, dtype=np.int32)[:, None, None]
+    chunk = own[None, None, :] * np.int32(chunks) + piece
+    if reduced:
+        _reduced(build, own, ranks, ranks, chunk)
+    else:
+        _spread(build, own, ranks, ranks, chunk, np.full(chunk.shape, -1, np.int32), 0)
+    return build.finish()

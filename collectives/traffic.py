@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from railweave.collectives.double_tree import tree_depth, tree_load
 from railweave.collectives.operations import canonical_op, operation
 from railweave.fabric.errors import InputError
 
@@ -38,16 +39,6 @@ class Traffic:
     copy_bytes: float = 0.0
 
 
-def _tree_load(nodes: int) -> float:
-    """Return how often the busiest node of two trees sends the buffer.
-
-    Two nodes hand half of it over in one tree and half in the other: 1. Of three none has two
-    children, so 1.5; with more an inner node sends half up and twice half down, and half as a
-    leaf of the other tree: 2.
-    """
-    return {1: 0.0, 2: 1.0, 3: 1.5}.get(nodes, 2.0)
-
-
 def traffic_of(
     op: str, algorithm: str, *, size_bytes: int, nodes: int, gpus_per_node: int
 ) -> Traffic:
@@ -71,7 +62,7 @@ def traffic_of(
     (800.0, 2)
     """
     op, size, per_node = canonical_op(op), float(size_bytes), gpus_per_node
-    ranks, levels = nodes * per_node, (nodes - 1).bit_length()
+    ranks, levels = nodes * per_node, tree_depth(nodes)
     if ranks == 1:
         return Traffic(steps=0, net_steps=0, link_bytes=0.0, node_bytes=0.0)
     share = float(operation(op).bus_factor(ranks))
@@ -95,7 +86,7 @@ def traffic_of(
             steps=2 * (per_node - 1),
             net_steps=2 * levels,
             link_bytes=2 * size * (per_node - 1) / per_node,  # chains of channels begin anywhere
-            node_bytes=_tree_load(nodes) * size,
+            node_bytes=float(tree_load(nodes)) * size,
         )
     if algorithm == "PAT":
         return Traffic(steps=0, net_steps=levels, link_bytes=0.0, node_bytes=share * size)
@@ -105,7 +96,7 @@ def traffic_of(
 
 
 def _in_network(op: str, algorithm: str, size: float, nodes: int, per_node: int) -> Traffic:
-    levels = (nodes - 1).bit_length()
+    levels = tree_depth(nodes)
     others = (per_node - 1) / per_node
     if algorithm == "CollNetDirect":  # parts of a slice to its owner, copies of it back
         return Traffic(
@@ -127,7 +118,10 @@ def _in_network(op: str, algorithm: str, size: float, nodes: int, per_node: int)
         link = size * (others if op == "all_gather" else 1.0)
     if algorithm == "NVLSTree":
         return Traffic(
-            steps=1, net_steps=2 * levels, link_bytes=link, node_bytes=_tree_load(nodes) * size
+            steps=1,
+            net_steps=2 * levels,
+            link_bytes=link,
+            node_bytes=float(tree_load(nodes)) * size,
         )
     return Traffic(
         steps=1,

@@ -9,7 +9,8 @@ refinement algorithms", SIAM J. Comput. 16, 1987). Max-min rates are unique, so 
 colour start, run and end together.
 
 Only coverings are folded: no link carries two transfers of one colour. Then the small simulation
-does, link by link, the very sums that the whole one would. What the colouring found is checked
+does, link by link, the very sums that the whole one would. Where some do, their numbers tell them
+apart, and the refinement goes on from there. What the colouring found is checked
 exactly (`railweave.fabric._folding_checks`). A failed link, a collision or an uneven size makes
 colours of its own, and where nearly every transfer ends up alone nothing is folded.
 """
@@ -202,7 +203,7 @@ class _Columns:
         edge = _mixed(self.again.astype(np.uint64), 77)
         crosses = np.flatnonzero(graph.path >= 0)
         own = graph.path[crosses]
-        counts = (0, 0)
+        counts, parted = (0, 0), False
         for _ in range(_PATIENCE):
             on_path = _mixed(crossing ^ _mixed(link[self.link], 3), 4)
             path = _mixed(path ^ _summed(self.owner, on_path, n_paths), 5)
@@ -217,12 +218,41 @@ class _Columns:
             found = (count_distinct(node), count_distinct(link))
             if found[0] > most:
                 return None
+            if found == counts and not parted:
+                parted, beside = True, self._beside(node)
+                if beside.any():
+                    node, counts = _mixed(node ^ _mixed(_words(beside), 18), 19), (0, 0)
+                    continue
             if found == counts:
                 # The two directions of a cable are numbered side by side, as in a fabric.
                 cable = _numbered(_combined(link[0::2], link[1::2]))
                 return _numbered(node), (cable[:, None] * 2 + np.arange(2)).reshape(-1)
             counts = found
         return None
+
+    def _beside(self, node: Words) -> NDArray[np.int64]:
+        """Return how many nodes of its colour precede each on a link, by number, int64 (nodes,).
+
+        Nodes that are alike and share a link must be told apart. In the order of their numbers they
+        often can be, all over the schedule: two trees side by side on the links of each host.
+        """
+        crosses = np.flatnonzero(self.graph.path >= 0)
+        lengths = self.paths.routes.hops_end - self.paths.routes.hops
+        start = np.cumsum(lengths) - lengths
+        path = self.graph.path[crosses]
+        out = np.zeros(len(self.graph), np.int64)
+        for nth in range(int(lengths.max(initial=0))):
+            there = lengths[path] > nth
+            at = crosses[there]
+            words = _combined(self.link[start[path[there]] + nth], node[at])
+            order = np.argsort(words, kind="stable")
+            words = words[order]
+            head = np.ones(len(words), np.bool_)
+            head[1:] = words[1:] != words[:-1]
+            first = np.flatnonzero(head)
+            rank = np.arange(len(words)) - np.repeat(first, np.diff(np.append(first, len(words))))
+            np.maximum.at(out, at[order], rank)
+        return out
 
     def folded(self, node_class: NDArray[np.int32], link_class: NDArray[np.int32]) -> Folded | None:
         """Return the folded graph, None if the classes are no covering."""
