@@ -11,7 +11,7 @@ import pytest
 
 import railweave
 from railweave.collectives import plan
-from railweave.fabric import folding
+from railweave.fabric import folding, folds
 from railweave.fabric._folding_checks import is_covering
 from railweave.fabric.memo import Isolated
 
@@ -89,8 +89,48 @@ def test_an_all_to_all_under_one_switch_folds_to_its_distances():
     )
     stage = (fabric, railweave.Routing(fabric), railweave.NetworkSettings(ack_every=0))
     schedule = plan("all_to_all", ranks=12, size_bytes=12 * 2**20, algorithm="direct")
-    # All of a rank's messages are alike and share its cable, so this is no covering.
-    assert folded(schedule, stage) is None
+    # All of a rank's messages are alike and share its cable: their numbers tell them apart.
+    small = folded(schedule, stage)
+    assert small is not None
+    assert len(small.graph) == 11
+    cut = isolated(schedule, stage)
+    state, _, ended = cut.run(2**60)
+    assert ended
+    span = cut.span()
+    assert span is not None
+    assert span.time_ps == state.now_ps
+
+
+def test_schedules_of_one_structure_are_folded_once(monkeypatch):
+    counted = []
+    fold = folding.fold
+    monkeypatch.setattr(folds, "fold", lambda *args: counted.append(1) or fold(*args))
+    env = railweave.FabricEnvironment()
+    engine = railweave.make_engine("fluid", env, *rails())
+    gpus = [int(g) for g in rails()[0].gpus]
+    took = {}
+    for size in (2**27, 2**28, 2**27 + 1):
+        start = env.now
+        env.run(until=engine.execute(hierarchical(size), gpus))
+        took[size] = env.now - start
+    assert len(counted) == 2  # a byte more makes one chunk unlike the others
+    for size, time in took.items():
+        alone = railweave.FabricEnvironment()
+        whole = railweave.make_engine("fluid", alone, *rails(), memo=False)
+        alone.run(until=whole.execute(hierarchical(size), gpus))
+        assert alone.now == time
+
+
+def test_trees_that_share_the_links_of_a_host_fold_to_one_rail():
+    ranks = 8 * HOSTS
+    hosts = [rank // 8 for rank in range(ranks)]
+    schedule = plan(
+        "all_reduce", ranks=ranks, size_bytes=2**27, algorithm="host_tree", hosts=hosts,
+        channels=8, chunks=4,
+    )  # fmt: skip
+    small = folded(schedule, rails())
+    assert small is not None
+    assert len(small.graph) * 8 == len(schedule)
 
 
 def test_what_breaks_the_symmetry_is_not_folded():
