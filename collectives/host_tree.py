@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["host_tree_all_reduce"]
 
-_MOST_CHUNKS: Final = 32
+_MOST_CHUNKS: Final = 128
 _MOST_NODES: Final = 2**18
-_MOST_OF_LONG: Final = 3 * 2**18  # nodes where the buffer is long: filling the pipe costs more
+_MOST_OF_LONG: Final = 2**20  # nodes where the buffer is long: filling the pipe costs more
 _LONG_BYTES: Final = 2**28
 
 
@@ -59,7 +59,8 @@ def _options(
     elif "chunks" not in given and shape.ranks > 1:
         nodes = _MOST_NODES if size_bytes < _LONG_BYTES else _MOST_OF_LONG
         most = max(nodes // (4 * (shape.ranks - 1) * channels), 2)
-        found["chunks"] = max(min(isqrt(stream // 1024), _MOST_CHUNKS, most), 1)
+        pieces = max(min(isqrt(stream // 1024), _MOST_CHUNKS, most), 1)
+        found["chunks"] = 1 << (pieces.bit_length() - 1)  # sizes share structures, and divide
     return found
 
 
