@@ -24,12 +24,15 @@ from railweave.fabric.routing import Routing
 from railweave.runner import prepare, run_scenario
 from railweave.scenario import load_scenario
 from railweave.workloads.parallelism import ParallelismPlan
+from railweave.workloads.serving.batching import BATCHINGS
+from railweave.workloads.serving.handoff.mover import KvMover
+from railweave.workloads.serving.memory import MEMORIES
 from railweave.workloads.serving.pools import place_pools
 from railweave.workloads.serving.replica import Replica, ReplicaPlan
 from railweave.workloads.serving.request import Request
 from railweave.workloads.serving.routers import ROUTERS
+from railweave.workloads.serving.sequence import Sequence
 from railweave.workloads.serving.steps import Stage, repeats
-from railweave.workloads.serving.transfer import KvMover
 from railweave.workloads.shapes import load_shape
 from railweave.workloads.step_load import StepLoad
 from railweave.workloads.workload import find_kind
@@ -136,13 +139,14 @@ def test_a_cache_that_leaves_through_one_nic_takes_eight_times_as_long(kind: str
     engine = make_engine(kind, env, fabric, Routing(fabric), network)
     sides = [
         ReplicaPlan(
-            name=name,
+            pool=pool,
+            number=0,
             devices=tuple(fabric.gpus[8 * i : 8 * i + 8].tolist()),
             stages=(),
             blocks=10_000,
             block_tokens=1,
         )
-        for i, name in enumerate(("prefill0", "decode0"))
+        for i, pool in enumerate(("prefill", "decode"))
     ]
     mover = KvMover(
         shape=load_shape("llama-3.1-70b"),
@@ -153,14 +157,14 @@ def test_a_cache_that_leaves_through_one_nic_takes_eight_times_as_long(kind: str
         kv_dtype=None,
         prefix="",
     )
-    request = Request(number=0, prompt_tokens=2150, output_tokens=1, arrival_ps=0)
-    env.run(env.process(mover.move(request, *sides, env=env, engine=engine)))
-    assert request.kv_bytes == 704_512_000
+    flows = mover.between(0, 2150)
+    assert sum(flow.size_bytes for flow in flows) == 704_512_000
+    env.run(env.all_of(mover.send("r0", flows, 2150, *sides, engine)))
+    bound_ps = mover.together_ps(flows, *sides, engine)
     payload_ms = 8 * 1.76128
-    took_ms = env.now / 1e9
-    assert took_ms * network.efficiency() == pytest.approx(payload_ms, rel=5e-4)
-    assert request.kv_bound_ps == pytest.approx(env.now, rel=5e-4)
-    assert request.kv_bound_ps <= env.now + 2
+    assert bound_ps / 1e9 * network.efficiency() == pytest.approx(payload_ms, rel=5e-4)
+    if kind == "fluid":
+        assert bound_ps - 2 <= env.now == pytest.approx(bound_ps, rel=5e-4)
 
 
 # ---------------------------------------------------------------------------- placement
@@ -232,38 +236,58 @@ def test_pools_may_have_a_placement_of_their_own() -> None:
 class View:
     connections: int
     free_blocks: int = 0
+    number: int = 0
+
+
+def views(*connections: int) -> list[View]:
+    return [View(n, number=i) for i, n in enumerate(connections)]
 
 
 def test_round_robin_takes_every_replica_in_turn() -> None:
     router = ROUTERS.get("round-robin")(np.random.default_rng(1))
     request = Request(number=0, prompt_tokens=1, output_tokens=1, arrival_ps=0)
-    pool = [View(9), View(0), View(3)]
+    pool = views(9, 0, 3)
     assert [router.choose(request, pool) for _ in range(5)] == [0, 1, 2, 0, 1]
 
 
 def test_least_connections_takes_the_fewest_and_breaks_ties_in_turn() -> None:
     router = ROUTERS.get("least-connections")(np.random.default_rng(1))
     request = Request(number=0, prompt_tokens=1, output_tokens=1, arrival_ps=0)
-    assert router.choose(request, [View(2), View(1), View(3)]) == 1
-    assert [router.choose(request, [View(1), View(1), View(1)]) for _ in range(4)] == [2, 0, 1, 2]
+    assert router.choose(request, views(2, 1, 3)) == 1
+    assert [router.choose(request, views(1, 1, 1)) for _ in range(4)] == [2, 0, 1, 2]
+
+
+def replica(*, blocks: int = 10, max_num_seqs: int = 8) -> Replica:
+    env = FabricEnvironment()
+    plan_ = ReplicaPlan(
+        pool="decode", number=0, devices=(), stages=(), blocks=blocks, block_tokens=16
+    )
+    memory = MEMORIES.get("paged")(blocks, 16, longest=1000)
+    batching = BATCHINGS.get("continuous")(memory, max_num_seqs=max_num_seqs, max_tokens=100)
+    return Replica(plan_, env, engine=None, memory=memory, batching=batching, tag="")  # type: ignore[arg-type]
+
+
+def arriving(env: FabricEnvironment, number: int, tokens: int) -> Sequence:
+    request = Request(number=number, prompt_tokens=tokens, output_tokens=1, arrival_ps=0)
+    events = {"done": env.event(), "granted": env.event()}
+    return Sequence(request=request, prompt=tokens, target=1, **events)
 
 
 def test_blocks_are_given_first_come_first_served() -> None:
-    env = FabricEnvironment()
-    plan_ = ReplicaPlan(name="decode0", devices=(), stages=(), blocks=10, block_tokens=16)
-    replica = Replica(plan_, env, engine=None)  # type: ignore[arg-type]
-    requests = [Request(number=i, prompt_tokens=1, output_tokens=1, arrival_ps=0) for i in range(3)]
-    tokens = (100, 100, 1)
-    events = [replica.reserve(r, n) for r, n in zip(requests, tokens, strict=True)]
-    assert [event.triggered for event in events] == [True, False, False]  # nobody overtakes
-    assert list(replica.waiting()) == [
+    here = replica()
+    sequences = [arriving(here.env, i, tokens) for i, tokens in enumerate((100, 100, 1))]
+    for sequence in sequences:
+        here.reserve(sequence)
+    granted = [s.granted.triggered for s in sequences if s.granted is not None]
+    assert granted == [True, False, False]  # nobody overtakes
+    assert list(here.waiting_lines()) == [
         f"request {name} waits for {blocks} KV blocks of decode0, where 3 of 10 are free and r0 "
         "hold the rest"
         for name, blocks in (("r1", 7), ("r2", 1))
     ]
-    replica.release(requests[0])
-    assert [event.triggered for event in events] == [True, True, True]
-    assert replica.free_blocks == 2
+    here.withdraw(sequences[0])
+    assert all(s.granted.triggered for s in sequences if s.granted is not None)
+    assert here.free_blocks == 2
 
 
 # ---------------------------------------------------------------------------- bad input
@@ -273,7 +297,7 @@ def test_blocks_are_given_first_come_first_served() -> None:
         (
             "model: llama-3.1-70b, prefill: {replicas: 9, tp: 8}, decode: {tp: 8}",
             "s.yaml:4: workload.prefill.replicas: the replicas need 80 GPUs (72 for prefill + 8 "
-            "for decode), but h100-rail-8 has 64; expected replicas x tp x pp of both pools at "
+            "for decode), but h100-rail-8 has 64; expected replicas x tp x pp of all pools at "
             "most 64",
         ),
         (
@@ -283,17 +307,35 @@ def test_blocks_are_given_first_come_first_served() -> None:
             "larger GPUs or a smaller dtype",
         ),
         (
-            "model: llama-3.1-8b, kv_transfer: stream",
-            "s.yaml:4: workload.kv_transfer: layer-wise streaming of the KV cache is not in this "
-            "version; expected pull | push",
+            "model: llama-3.1-8b, kv_transfer: stram",
+            "s.yaml:4: workload.kv_transfer: 'stram' is not a kv_transfer; expected "
+            "pull | push | stream; did you mean 'stream'?",
         ),
         (
             "model: llama-3.1-8b, router: round-robbin",
             "s.yaml:4: workload.router: 'round-robbin' is not a router; expected "
-            "least-connections | round-robin; did you mean 'round-robin'?",
+            "least-connections | least-kv | power-of-two | prefix-aware | random | round-robin | "
+            "session-affinity | topology-aware | weighted; did you mean 'round-robin'?",
         ),
         ("model: llama-3.1-7b", "did you mean 'llama-3.1-70b'?"),
-        ("model: llama-3.1-8b, decode: {pp: 2}", "workload.decode.pp: "),
+        ("model: llama-3.1-8b, colocated: {}, decode: {}", "colocated replicas prefill and decode"),
+        ("model: llama-3.1-8b, batching: dynamic", "'dynamic' is not a batching; expected contin"),
+        ("model: llama-3.1-8b, kv_memory: page", "did you mean 'paged'?"),
+        ("model: llama-3.1-8b, arrivals: {kind: poison, rate_per_s: 1}", "did you mean 'poisson'?"),
+        ("model: llama-3.1-8b, arrivals: {kind: gamma, rate_per_s: 1}", "arrivals.cv: it is miss"),
+        (
+            "model: llama-3.1-8b, arrivals: {kind: poisson, rate_per_s: 1, users: 3}",
+            "workload.arrivals.users: it says nothing about poisson arrivals",
+        ),
+        (
+            "model: llama-3.1-8b, router: {policy: weighted, scorers: {queu: 1}}",
+            "workload.router.scorers: 'queu' is not a scorer",
+        ),
+        ("model: llama-3.1-8b, kv_blocks: 99999", "has room for 26674 blocks; expected at most"),
+        (
+            "model: llama-3.1-8b, autoscale: {pool: x, above: 2, below: 1, most: 2}",
+            "autoscale[0].pool: there is no pool 'x'",
+        ),
         (
             "model: llama-3.1-8b, prefill: {tp: 3}",
             "workload.prefill.tp: 3 does not divide the 32 attention heads of llama-3.1-8b",
@@ -303,7 +345,7 @@ def test_blocks_are_given_first_come_first_served() -> None:
         (
             "model: llama-3.1-8b, trace: none.csv",
             "s.yaml:4: workload.requests: they come from two places; expected either trace or "
-            "requests",
+            "requests, or arrivals with count, prompt and output",
         ),
         ("model: llama-3.1-8b, rate_scale: 0", "workload.rate_scale: "),
         ("model: llama-3.1-8b, max_num_seq: 4", "did you mean 'max_num_seqs'?"),
@@ -327,7 +369,7 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, workload: str, expected: st
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ("", "workload.requests: there are none; expected either trace or requests"),
+        ("", "workload.requests: there are none; expected either trace or requests, or arr"),
         (", requests: []", "workload.requests: there are none; expected at least one"),
         (", requests: [{prompt: 0, output: 1}]", "workload.requests[0].prompt: "),
         (", requests: [{prompt: 1, output: 1, at: 5}]", "workload.requests[0].at: 5 has no unit"),
@@ -380,7 +422,6 @@ def test_alternating_or_not_moves_the_same_bytes(model: str, tp: int, reductions
             gpu=gpu_model("h100"),
             devices=range(tp),
             hosts=[0] * tp,
-            phase="decode",
             alternate=alternate,
         )
         works = stage.works(load)

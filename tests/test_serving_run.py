@@ -14,7 +14,7 @@ from railweave.fabric.errors import InputError, PhysicsError
 from railweave.run_folder import RunFolder, Stopwatch, run_files
 from railweave.runner import run_scenario
 from railweave.workloads.serving import pools
-from railweave.workloads.serving.decode import DecodeReplica
+from railweave.workloads.serving.replica import Replica
 from railweave.workloads.serving.serving import ServingRun
 
 if TYPE_CHECKING:
@@ -199,8 +199,9 @@ def test_blocks_come_back_and_every_request_ends_once(monkeypatch: pytest.Monkey
     pool = {"replicas": 2}
     result = serve(small(prefill=pool, decode=pool, router="least-connections", requests=requests))
     (run,) = runs
-    for replica in (*run.prefill, *run.decode):
+    for replica in run.fleet.replicas:
         assert replica.free_blocks == replica.plan.blocks
+        assert replica.memory.taken == replica.memory.returned > 0
         assert replica.connections == 0
     assert [r.generated for r in run.requests] == [request["output"] for request in requests]
     assert result.serving["requests"] == {"count": 12, "completed": 12, "rejected": 0}
@@ -214,7 +215,8 @@ def test_what_never_fits_is_rejected_and_counted() -> None:
     result = serve(workload)
     assert result.serving["requests"] == {"count": 2, "completed": 1, "rejected": 1}
     assert [row["status"] for row in result.requests] == ["completed", "rejected"]
-    assert result.serving["slo"] == {"ttft_ps": 10**12, "met": 1, "share": 0.5}
+    slo = result.serving["slo"]
+    assert (slo["ttft_ps"], slo["met"], slo["share"]) == (10**12, 1, 0.5)
     (warning,) = result.warnings
     assert warning == (
         "1 of 2 requests were rejected: "
@@ -240,10 +242,14 @@ def test_an_slo_is_met_or_missed() -> None:
 def test_prompts_share_a_step_within_the_token_budget() -> None:
     requests = [{"prompt": 500, "output": 1, "at": f"{i}us"} for i in range(4)]
     steps = {
-        budget: serve(small(requests=requests, max_num_batched_tokens=budget))
+        budget: serve(
+            small(requests=requests, max_num_batched_tokens=budget, chunked_prefill=False)
+        )
         for budget in (100, 1000, 8192)
     }
     assert [r.serving["prefill"]["steps"] for r in steps.values()] == [4, 3, 2]
+    chunked = serve(small(requests=requests, max_num_batched_tokens=100))
+    assert chunked.serving["prefill"]["steps"] == 20
     starts = [row["prefill_start_ps"] for row in steps[1000].requests]
     assert starts[0] < starts[1] == starts[2] < starts[3]
 
@@ -264,7 +270,7 @@ def test_prefill_stages_are_a_pipeline() -> None:
 
 
 def test_what_beats_its_bound_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DecodeReplica, "bound_ps", lambda *_: 10**15)
+    monkeypatch.setattr(Replica, "bound_ps", lambda *_: 10**15)
     with pytest.raises(PhysicsError, match=r"the first token of request r0 took"):
         serve(small(requests=[{"prompt": 10, "output": 1}]))
 
@@ -287,8 +293,19 @@ def test_routers_change_where_requests_go() -> None:
     assert took == {"round-robin": [0, 1, 0], "least-connections": [0, 1, 1]}
 
 
-def test_push_moves_the_same_bytes_as_pull() -> None:
-    assert serve({"kv_transfer": "push"}).requests == serve({"kv_transfer": "pull"}).requests
+def test_pull_push_and_stream_move_the_same_bytes_and_each_hides_more() -> None:
+    rows = {}
+    for mode in ("pull", "push", "stream"):
+        workload = {"kv_transfer": mode, "requests": [{"prompt": 20_000, "output": 2}]}
+        (rows[mode],) = serve(workload).requests
+    assert len({row["kv_bytes"] for row in rows.values()}) == 1
+    assert len({row["prefill_end_ps"] for row in rows.values()}) == 1
+    pull, push, stream = (row["kv_exposed_ps"] for row in rows.values())
+    # Pull leaves all of it to the end, push the last of three chunks, stream an eighth of that.
+    assert pull == rows["pull"]["kv_ps"] == rows["pull"]["kv_bound_ps"]
+    assert push / pull == pytest.approx((20_000 - 2 * 8192) / 20_000, rel=0.01)
+    assert stream / push == pytest.approx(1 / 8, rel=0.02)
+    assert rows["pull"]["ttft_ps"] - rows["stream"]["ttft_ps"] == pull - stream
 
 
 def test_a_trace_is_read_limited_and_written_out(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from railweave.workloads.compute import StageTimer
     from railweave.workloads.shapes_model import LayerShape
 
-__all__ = ["decode_flops", "decode_times", "later"]
+__all__ = ["decode_times", "later", "step_flops"]
 
 
 def later(load: StepLoad, iterations: int) -> StepLoad:
@@ -42,31 +42,29 @@ def _affine(layer: LayerShape) -> bool:
     return not getattr(attention, "window", None) and not getattr(attention, "index_topk", 0)
 
 
-def _works(timer: StageTimer, load: StepLoad, iterations: int) -> list[list[BlockWork]]:
-    """Return, for each kind of layer, what its growing part does in each iteration."""
-    found = []
+def _works(timer: StageTimer, load: StepLoad, iterations: int) -> Iterator[Iterator[BlockWork]]:
+    """Yield, for each kind of layer, what its growing part does in each iteration."""
     for kind, blocks in zip(timer.kinds, timer.blocks, strict=True):
         first = blocks.mixing(load)
         if first is None:
-            found.append([])
+            yield iter(())
         elif iterations > 2 and _affine(kind):
             second = blocks.mixing(later(load, 1))
             assert second is not None
-            flops, moved = second.flops - first.flops, second.moved_bytes - first.moved_bytes
-            found.append(
-                [
-                    replace(
-                        first,
-                        flops=first.flops + i * flops,
-                        moved_bytes=first.moved_bytes + i * moved,
-                    )
-                    for i in range(iterations)
-                ]
-            )
+            yield _steps(first, second, iterations)
         else:
             made = (blocks.mixing(later(load, i)) for i in range(iterations))
-            found.append([work for work in made if work is not None])
-    return found
+            yield (work for work in made if work is not None)
+
+
+def _steps(first: BlockWork, second: BlockWork, iterations: int) -> Iterator[BlockWork]:
+    """Yield the works of equal steps from one to the next."""
+    flops, moved, narrow = first.flops, first.moved_bytes, first.narrow
+    more_flops, more_moved = second.flops - flops, second.moved_bytes - moved
+    for _ in range(iterations):
+        yield BlockWork(flops, moved, narrow=narrow)
+        flops += more_flops
+        moved += more_moved
 
 
 def decode_times(timer: StageTimer, load: StepLoad, iterations: int) -> list[int]:
@@ -85,22 +83,18 @@ def decode_times(timer: StageTimer, load: StepLoad, iterations: int) -> list[int
     fixed = timer.time(timer.head(load))
     totals = [0] * iterations
     for number, works in enumerate(_works(timer, load, iterations)):
-        fixed += counts[number] * timer.time(timer.blocks[number].feeding(load.tokens))
+        count = counts[number]
+        fixed += count * timer.time(timer.blocks[number].feeding(load.tokens))
         for i, work in enumerate(works):
-            totals[i] += counts[number] * timer.time(work)
+            totals[i] += count * timer.time(work)
     return [total + fixed for total in totals]
 
 
-def decode_flops(timer: StageTimer, load: StepLoad, iterations: int = 1) -> int:
-    """Return the floating-point operations of a rank in so many iterations from a load on."""
+def step_flops(timer: StageTimer, load: StepLoad) -> int:
+    """Return the floating-point operations of a rank in one step."""
     counts = Counter(timer.order)
-    total = sum(work.flops for work in _some(timer.head(load))) * iterations
-    for number, works in enumerate(_works(timer, load, iterations)):
-        feeding = sum(work.flops for work in _some(timer.blocks[number].feeding(load.tokens)))
-        total += counts[number] * (feeding * iterations + sum(work.flops for work in works))
+    head = timer.head(load)
+    total = 0 if head is None else head.flops
+    for number, parts in enumerate(timer.works(load)):
+        total += counts[number] * sum(part.flops for part in parts if part is not None)
     return total
-
-
-def _some(work: BlockWork | None) -> Iterator[BlockWork]:
-    if work is not None:
-        yield work

@@ -10,6 +10,7 @@ routing does.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -97,9 +98,9 @@ class Failures:
             if at_ps:
                 timer = self._context.env.timeout(at_ps - int(self._context.env.now))
                 assert timer.callbacks is not None
-                timer.callbacks.append(lambda _, changes=changes: self._change(changes))
+                timer.callbacks.append(partial(self._change, changes))
 
-    def _change(self, changes: list[LinkChange]) -> None:
+    def _change(self, changes: list[LinkChange], _: simpy.Event) -> None:
         before = self._up.copy()
         for change in changes:
             self._up[change.link] = change.up

@@ -228,7 +228,7 @@ class ServingModel(WorkloadModel):
             )
             for r in found.requests
         )
-        changed = {
+        changed: dict[str, Any] = {
             "trace": None, "requests": listed, "limit": None, "jitter": 0, "empty_output": None,
         }  # fmt: skip
         if self.arrivals is None:

@@ -69,7 +69,8 @@ class Counted:
     def mean(self) -> int:
         """Mean, rounded down."""
         pairs = zip(self.values.tolist(), self.counts.tolist(), strict=True)
-        return sum(value * count for value, count in pairs) // self.count
+        total: int = sum(value * count for value, count in pairs)
+        return total // self.count
 
     def deviation(self) -> float:
         """Return the standard deviation."""

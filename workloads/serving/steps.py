@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from railweave.collectives import plan as plan_collective
 from railweave.fabric.chain import chain, parallel, work
 from railweave.workloads.compute import StageTimer
-from railweave.workloads.compute_runs import decode_flops, decode_times
+from railweave.workloads.compute_runs import decode_times, later, step_flops
 from railweave.workloads.inference import step_ops
 from railweave.workloads.shapes_model import DTYPE_BYTES
 
@@ -214,8 +214,14 @@ class Stage:
         return decode_times(self._timer, load, iterations)
 
     def flops(self, load: StepLoad, iterations: int = 1) -> int:
-        """Return the floating-point operations of a rank in so many iterations."""
-        return decode_flops(self._timer, load, iterations)
+        """Return the floating-point operations of a rank in so many iterations.
+
+        Those of many are taken to grow evenly from the first to the last.
+        """
+        first = step_flops(self._timer, load)
+        if iterations == 1:
+            return first
+        return (first + step_flops(self._timer, later(load, iterations - 1))) * iterations // 2
 
     def _of(self, load: StepLoad) -> _Ops:
         """Return the operations of a step of this size; they recur, so they are kept."""

@@ -46,7 +46,8 @@ class Sessions(Poisson):
         drawn = iter(self.lengths(sessions * turns))
         found, ids = [], counter(1)
         for number in range(sessions):
-            said, shared = 0, []
+            said = 0
+            shared: list[int] = []
             for _ in range(turns):
                 one = next(drawn)
                 prompt = said + one.prompt_tokens
