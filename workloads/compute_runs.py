@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from railweave.workloads.compute_blocks import BlockWork
-from railweave.workloads.step_load import StepLoad
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from railweave.workloads.compute import StageTimer
     from railweave.workloads.shapes_model import LayerShape
+    from railweave.workloads.step_load import StepLoad
 
 __all__ = ["decode_times", "later", "step_flops"]
 
