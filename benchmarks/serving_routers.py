@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every router on two traces at three loads; stale metrics; pools against colocated replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from serving_base import Asked, fleet, gb, ms, s, section, table
+
+from railweave.workloads.serving.routers import ROUTERS
+
+if TYPE_CHECKING:
+    from railweave.result import Result
+
+# Times the trace's own rate: about 0.4, 0.75 and 0.9 of what the prefill pool can compute.
+LOADS = {"mooncake": (1.0, 2.0, 2.4), "azure": (10.0, 20.0, 25.0)}
+SLO = {
+    "mooncake": {"ttft": "10s", "tpot": "50ms"},
+    "azure": {"ttft": "1s", "tpot": "50ms"},
+}
+POOLS = {"prefill": {"replicas": 4, "tp": 8}, "decode": {"replicas": 4, "tp": 8}}
+HEADER = (
+    "load", "router", "TTFT p50 s", "p99 s", "TPOT p99 ms", "goodput", "hits", "KV moved GB",
+)  # fmt: skip
+
+
+def served(asked: Asked, trace: str, load: float, router: Any, **keys: Any) -> Result:
+    """Return the run of a trace at a load."""
+    workload = {
+        **asked.trace(trace), "rate_scale": load, "slo": SLO[trace], "router": router,
+        "prefix_cache": "lru", **POOLS, **keys,
+    }  # fmt: skip
+    return fleet({key: value for key, value in workload.items() if value is not None})
+
+
+def row(result: Result, *head: object) -> tuple[object, ...]:
+    """Return the figures of a run after what it is called."""
+    serving = result.serving
+    ttft, tpot = serving["ttft_ps"], serving["tpot_ps"]
+    return (
+        *head,
+        s(ttft["p50"]),
+        s(ttft["p99"]),
+        ms(tpot["p99"]),
+        f"{serving['slo']['share']:.1%}",
+        f"{serving['prefix']['share']:.1%}",
+        gb(serving["kv_bytes"]),
+    )
+
+
+@section("routers")
+def routers(asked: Asked) -> list[str]:
+    """Return a table for each trace."""
+    lines = []
+    for trace, loads in LOADS.items():
+        rows = []
+        for load in loads:
+            for name in ROUTERS.names():
+                router = {"policy": name, **WEIGHTS} if name == "weighted" else name
+                rows.append(row(served(asked, trace, load, router), f"{load:g} x", name))
+        lines += [f"{trace.capitalize()}:", "", *table(HEADER, rows), ""]
+    return lines[:-1]
+
+
+WEIGHTS = {"scorers": {"prefix": 2, "queue": 1}}  # llm-d's sample profile
+
+
+@section("stale")
+def stale(asked: Asked) -> list[str]:
+    """Return what old metrics make of routers that trust them."""
+    rows = []
+    load = LOADS["azure"][1]
+    for name in ("round-robin", "least-connections", "power-of-two", "weighted"):
+        for age in ("0s", "100ms", "1s", "5s"):
+            router = {"policy": name, "scrape_interval": age}
+            if name == "weighted":
+                router |= WEIGHTS
+            if name == "round-robin" and age != "0s":
+                continue  # it looks at nothing
+            rows.append(row(served(asked, "azure", load, router), age, name))
+    return table(("metrics every", *HEADER[1:]), rows)
+
+
+@section("pools")
+def pools(asked: Asked) -> list[str]:
+    """Return colocated replicas beside pools of several ratios, on the same 64 GPUs."""
+    lines = []
+    for trace, loads in LOADS.items():
+        rows = []
+        for load in loads[:2]:
+            for budget in (2048, 8192):
+                found = served(
+                    asked, trace, load, "least-connections", prefill=None, decode=None,
+                    colocated={"replicas": 8, "tp": 8}, max_num_batched_tokens=budget,
+                )  # fmt: skip
+                name = f"8 colocated, {budget:,} tokens a step"
+                rows.append(row(found, f"{load:g} x", name))
+            for first in (2, 4, 5, 6):
+                found = served(
+                    asked, trace, load, "least-connections",
+                    prefill={"replicas": first, "tp": 8}, decode={"replicas": 8 - first, "tp": 8},
+                )  # fmt: skip
+                rows.append(row(found, f"{load:g} x", f"{first} prefill, {8 - first} decode"))
+        lines += [f"{trace.capitalize()}:", "",
+                  *table(("load", "replicas of tp 8", *HEADER[2:]), rows), ""]  # fmt: skip
+    return lines[:-1]
