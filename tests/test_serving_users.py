@@ -33,7 +33,7 @@ def served(memory: str) -> dict[str, Any]:
         "kv_blocks": ROOM // 16,
         "max_model_len": 2048,
         "kv_memory": memory,
-        "requests": [{"prompt": prompt, "output": output} for prompt, output in lengths(600)],
+        "requests": [{"prompt": prompt, "output": output} for prompt, output in lengths(1500)],
         "arrivals": {"kind": "closed-loop", "users": 64},
     }
     scenario = {
@@ -50,14 +50,14 @@ def test_pages_serve_four_to_five_times_the_users_as_published() -> None:
     assert users[1] == pytest.approx(30.42, rel=0.05)
     assert 4 < users[1] / users[0] < 5
     # what a full server reaches, less its last steps, is what the closed form says
-    closed = users_at_once(lengths(600), "pages", room_tokens=ROOM)
+    closed = users_at_once(lengths(1500), "pages", room_tokens=ROOM)
     assert users[1] == pytest.approx(float(closed.users), rel=0.1)
     # memory is full while arithmetic idles, and the run says so
     for found in (whole, paged):
         (bound,) = found["memory_bound"]
         assert bound["memory-bound"]
         assert bound["arithmetic_used"] < 0.2
-    assert paged["requests"]["completed"] == 600
+    assert paged["requests"]["completed"] == 1500
 
 
 def test_a_replica_with_room_is_not_memory_bound() -> None:
