@@ -45,6 +45,8 @@ TOUCHED: Final = 4  # links that lost or gained a flow, or changed
 LISTED: Final = 5  # links that the present fill looks at
 LISTS: Final = 6
 
+_LINE: Final = 64  # bytes of a cache line
+
 # What a call of the event kernel returned.
 REACHED: Final = 0  # nothing more at or before the limit
 COMPLETED: Final = 1  # groups ended now
@@ -75,26 +77,28 @@ SLOT: Final = np.dtype(
     align=True,
 )
 
-#: One direction of a cable.
+#: One direction of a cable. What every flow that comes, gets a rate or goes touches lies in one
+#: cache line.
 LINK: Final = np.dtype(
     [
-        ("capacity", "f8"),
-        ("usable", "f8"),  # capacity less the acknowledgements of the other direction's data
-        ("load", "f8"),  # what its flows put on it
-        ("residual", "f8"),  # usable less the load of all flows that are not unfrozen
-        ("unfrozen", "f8"),  # sum of weight x share over flows being solved for, not yet frozen
-        ("hold_level", "f8"),  # lowest level of the flows whose bottleneck it is
-        ("ack_share", "f8"),  # acknowledgement bits per data bit of the other direction
         ("members_at", "i8"),  # where its member list starts in the pool
         ("members", "i4"),
         ("room", "i4"),
         ("count", "i4"),  # unfrozen flows
         ("holding", "i4"),  # flows whose bottleneck it is
+        ("load", "f8"),  # what its flows put on it
+        ("residual", "f8"),  # usable less the load of all flows that are not unfrozen
+        ("unfrozen", "f8"),  # sum of weight x share over flows being solved for, not yet frozen
+        ("listed", "i8"),  # fill in which it was last listed
+        ("touched", "i8"),  # instant in which it was last touched
+        # Here the second line begins.
+        ("capacity", "f8"),
+        ("usable", "f8"),  # capacity less the acknowledgements of the other direction's data
+        ("hold_level", "f8"),  # lowest level of the flows whose bottleneck it is
+        ("ack_share", "f8"),  # acknowledgement bits per data bit of the other direction
+        ("filled", "i8"),  # fill in which it last was a bottleneck
         ("contended", "i4"),  # 1 once several flows were held back here together
         ("heap_at", "i4"),  # its place in the heap of levels, -1: none
-        ("listed", "i8"),  # fill in which it was last listed
-        ("filled", "i8"),  # fill in which it last was a bottleneck
-        ("touched", "i8"),  # instant in which it was last touched
         ("heap_key", "f8"),  # * heap of levels
         ("heap_id", "i8"),  # *
     ],
@@ -217,5 +221,11 @@ RUN: Final = np.dtype(
 
 
 def records(dtype: np.dtype[Any], rows: int) -> Any:
-    """Return ``rows`` records of zeros, with their fields as attributes."""
-    return np.zeros(rows, dtype).view(np.recarray)
+    """Return ``rows`` records of zeros, with their fields as attributes.
+
+    The first one begins a cache line. Zeros take no memory until they are written.
+    """
+    room = np.zeros(rows * dtype.itemsize + _LINE, np.uint8)
+    skipped = -room.ctypes.data % _LINE
+    own = room[skipped : skipped + rows * dtype.itemsize]
+    return own.view(dtype).view(np.recarray)

@@ -32,14 +32,21 @@ __all__ = ["FluidState", "SolvePaths", "grown"]
 _MANY = 1 << 14  # flows that start together, for which links are laid out at once
 
 
-def grown(array: Any, rows: int) -> Any:
-    """Return ``array`` with room for ``rows`` rows; new rows are zeros, touched by none yet."""
+def grown(array: Any, rows: int, used: int | None = None) -> Any:
+    """Return ``array`` with room for ``rows`` rows; new rows are zeros, touched by none yet.
+
+    Of the old rows the first ``used`` matter (None: all).
+    """
+    used = len(array) if used is None else min(int(used), len(array))
     if len(array) >= rows:
         return array
-    more = np.zeros((max(rows, 2 * len(array)), *array.shape[1:]), array.dtype)
+    rows = max(rows, 2 * len(array))
+    more: Any
     if isinstance(array, np.recarray):
-        more = more.view(np.recarray)
-    more[: len(array)] = array
+        more = records(array.dtype, rows)
+    else:
+        more = np.zeros((rows, *array.shape[1:]), array.dtype)
+    more[:used] = array[:used]
     return more
 
 
@@ -102,12 +109,12 @@ class FluidState:
         n_links = len(capacity_bps)
         self.paths = paths
         self.n_links = n_links
-        self.runs = np.zeros(1, lay.RUN).view(np.recarray)
+        self.runs = records(lay.RUN, 1)
         self.run = self.runs[0]
         self.run.acks = int(ack_share.any())
         self.run.tolerance = tolerance
         self.run.instant = 1
-        self.links = np.zeros(n_links, lay.LINK).view(np.recarray)
+        self.links = records(lay.LINK, n_links)
         self.links.capacity = capacity_bps
         self.links.usable = capacity_bps
         self.links.ack_share = self._ack_share = ack_share
@@ -140,16 +147,18 @@ class FluidState:
 
     def add_slots(self, rows: int) -> None:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
-        self.slots = grown(self.slots, rows)
+        run, used = self.run, int(self.run.slots_used)
+        self.slots = grown(self.slots, rows, used)
         rows = len(self.slots)
         lists = np.empty((lay.LISTS, max(rows, self.n_links)), np.int32)
-        lists[:, : self.lists.shape[1]] = self.lists
+        known = max(used, min(self.n_links, self.lists.shape[1]))
+        lists[:, :known] = self.lists[:, :known]
         self.lists = lists
-        self.ends = grown(self.ends, rows)
-        self.where = grown(self.where, rows)
-        self.place = grown(self.place, rows)
-        self.links = grown(self.links, self.n_links + len(self.slots))
-        self.order = grown(self.order, len(self.events) + len(self.slots))
+        self.ends = grown(self.ends, rows, run.active)
+        self.where = grown(self.where, rows, used)
+        self.place = grown(self.place, rows, used)
+        self.links = grown(self.links, self.n_links + rows, self.n_links)
+        self.order = grown(self.order, len(self.events) + rows, run.arrivals)
 
     def _new_block(self, graph: FluidGraph) -> tuple[int, _Block]:
         """Find room for a schedule; return its group and where it lies."""
@@ -176,10 +185,11 @@ class FluidState:
 
     def add_events(self, rows: int) -> None:
         """Make room for ``rows`` more events than are in use, and for what they cause."""
-        rows += int(self.run.events_used - self.run.events_free)
-        self.events = grown(self.events, rows)
-        self.timers = grown(self.timers, len(self.events))
-        self.order = grown(self.order, len(self.events) + len(self.slots))
+        run = self.run
+        rows += int(run.events_used - run.events_free)
+        self.events = grown(self.events, rows, run.events_used)
+        self.timers = grown(self.timers, len(self.events), run.timers)
+        self.order = grown(self.order, len(self.events) + len(self.slots), run.arrivals)
 
     @property
     def now_ps(self) -> int:
@@ -306,7 +316,7 @@ class FluidState:
         links.members_at[wider] = used + np.cumsum(room) - room
         links.room[wider] = room
         self.run.pool_used = used + int(room.sum())
-        self.pool = grown(self.pool, int(self.run.pool_used) + len(self.pool) // 2)
+        self.pool = grown(self.pool, int(self.run.pool_used) + len(self.pool) // 2, used)
 
     def close(self) -> None:
         """Say that nothing but what was added comes in, and that no link changes.
