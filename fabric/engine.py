@@ -223,6 +223,10 @@ class Engine(ABC):
     def counters(self) -> LinkCounters:
         """Return what each link has carried up to now."""
 
+    def class_counters(self) -> dict[str, LinkCounters]:
+        """Return what each link has carried of each class of traffic, by name, that ended."""
+        return {}
+
     @abstractmethod
     def records(self) -> Sequence[FlowRecord]:
         """Return a record for each flow given to `send`, in order of start."""

@@ -296,7 +296,7 @@ class FluidEngine(JobEngine):
         for group, job in self._jobs.items():
             if job.flow is flow:
                 now = int(self.env.now)
-                self._count(self.state.moved(group, job.bound, now_ps=now), 1)
+                self._count(self.state.moved(group, job.bound, now_ps=now), 1, job.tag)
                 self.state.cancel(group, at_ps=now)
                 self._leave(group)
                 job.event.fail(RailweaveError(f"flow '{flow.id}' was cancelled"))

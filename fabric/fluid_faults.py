@@ -210,8 +210,8 @@ class FaultyFluidEngine(FluidEngine):
         """
         runs = job.repeat - job.runs_left
         for one, sign in ((job.bound, 1), (bound, -1)):
-            self._count(one.usage_of(done), sign)
-            self._count(one.usage, sign * runs)
+            self._count(one.usage_of(done), sign, job.tag)
+            self._count(one.usage, sign * runs, job.tag)
         if len(bound.looped):  # chunks of a loop may differ by a byte, which shares of it ignore
             self.rounded_bytes += int(np.abs(bound.graph.loop_rows["longer_by"]).sum()) * int(
                 bound.graph.loop_rows["cycle"].max()

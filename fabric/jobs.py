@@ -99,7 +99,9 @@ class JobEngine(Engine):
         self._records: list[FlowRecord | Job] = []  # of a batch its job
         self._collectives: list[CollectiveRecord] = []
         self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
-        self._uncounted: list[tuple[Usage, int]] = []  # and what was put there since, how often
+        self._by_class: dict[str, NDArray[np.int64]] = {}  # the same of each tag
+        # What was put there since, how often, and of what class.
+        self._uncounted: list[tuple[Usage, int, str]] = []
         self._turns: dict[tuple[int, int], int] = {}
 
     # ------------------------------------------------------------------ starting work
@@ -239,33 +241,45 @@ class JobEngine(Engine):
             path=links,
         )
 
-    def _count(self, usage: Usage, times: int) -> None:
-        """Note what a job put on its paths."""
-        self._uncounted.append((usage, times))
+    def _count(self, usage: Usage, times: int, tag: str = "") -> None:
+        """Note what a job put on its paths, for the class of traffic that it is of."""
+        self._uncounted.append((usage, times, tag))
         if len(self._uncounted) >= _UNCOUNTED:
             self._add_up()
 
     def _add_up(self) -> None:
         """Add what was noted to the bytes of each path."""
         noted, self._uncounted = self._uncounted, []
-        for usage, times in noted:
+        for usage, times, tag in noted:
             self._sum_up(usage, times)
+            if tag:
+                known = self._by_class.get(tag)
+                self._by_class[tag] = self._added(known, usage, times)
 
     def _sum_up(self, usage: Usage, times: int) -> None:
-        if self._moved.shape[1] < len(self.table):
-            more = np.zeros((3, len(self.table) + self._moved.shape[1]), np.int64)
-            more[:, : self._moved.shape[1]] = self._moved
-            self._moved = more
+        self._moved = self._added(self._moved, usage, times)
+
+    def _added(
+        self, moved: NDArray[np.int64] | None, usage: Usage, times: int
+    ) -> NDArray[np.int64]:
+        """Add to the bytes of paths in place, and return them, made longer where need be."""
+        before = 0 if moved is None else moved.shape[1]
+        if moved is None or before < len(self.table):
+            more = np.zeros((3, len(self.table) + before), np.int64)
+            if moved is not None:
+                more[:, :before] = moved
+            moved = more
         every = len(usage.path) == len(self.table)  # paths are sorted: a slice is much faster
         where: Any = slice(len(self.table)) if every else usage.path
-        self._moved[0, where] += usage.wire_bytes * times
-        self._moved[1, where] += usage.payload_bytes * times
-        self._moved[2, where] += usage.ack_bytes * times
+        moved[0, where] += usage.wire_bytes * times
+        moved[1, where] += usage.payload_bytes * times
+        moved[2, where] += usage.ack_bytes * times
+        return moved
 
     def _finish(self, job: Job, *, end_ps: int) -> None:
         """Record a job that ended and fire its event."""
         took = end_ps - job.start_ps
-        self._count(job.bound.usage, job.repeat)
+        self._count(job.bound.usage, job.repeat, job.tag)
         if job.batch is not None:
             for i in job.batch.early(self._batch_ends(job)):
                 flow, ended = job.batch.flows[i], self._batch_ends(job)[i]
@@ -308,11 +322,22 @@ class JobEngine(Engine):
         done = self._moved.copy()
         for usage, times in self._in_flight():
             self._sum_up(usage, times)
-        paths = np.arange(min(len(self.table), self._moved.shape[1]), dtype=np.int32)
-        usage = Usage(paths, *(self._moved[:, : len(paths)]))
-        wire, acks = link_bytes(self.table, usage)
+        found = self._on_links(self._moved)
         self._moved = done
+        return found
+
+    def _on_links(self, moved: NDArray[np.int64]) -> LinkCounters:
+        paths = np.arange(min(len(self.table), moved.shape[1]), dtype=np.int32)
+        wire, acks = link_bytes(self.table, Usage(paths, *(moved[:, : len(paths)])))
         return LinkCounters(wire_bytes=wire, ack_bytes=acks)
+
+    def class_counters(self) -> dict[str, LinkCounters]:
+        """Return what each link has carried of each class of traffic, by name, that ended.
+
+        Classes are the tags of flows and collectives; what has no tag is of no class.
+        """
+        self._add_up()
+        return {tag: self._on_links(moved) for tag, moved in sorted(self._by_class.items())}
 
     def records(self) -> Sequence[FlowRecord]:
         """Return a record for each flow given to `send` or `send_all`."""

@@ -240,6 +240,8 @@ class Result:
         A row for each request of serving workloads, for ``requests.csv``.
     tracks
         What workloads did when, on tracks of their own in ``trace.json``.
+    classes
+        What each link carried of each class of traffic of serving workloads, for ``classes.csv``.
     warnings
         Sentences for the reader.
     provenance
@@ -278,6 +280,7 @@ class Result:
     links: LinkTable = field(repr=False)
     requests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     tracks: tuple[TrackSpan, ...] = field(default=(), repr=False)
+    classes: Mapping[str, LinkCounters] = field(default_factory=dict, repr=False)
     steps: tuple[Mapping[str, Any], ...] = ()
     network: Mapping[str, Any] = field(default_factory=dict, repr=False)
     link_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict, repr=False)

@@ -20,6 +20,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from railweave.fabric.engine import SERIES
 from railweave.fabric.errors import InputError
 from railweave.parquet import PARQUET_FILES, write_parquet
@@ -47,7 +49,10 @@ TIMELINE_FILE: Final = "timeline.json"
 """Only where a timeline was asked for: the load of each network link over time."""
 PORTS_FILE: Final = "ports.csv"
 """Only where ports were chosen to be sampled: their queues over time."""
-OPTIONAL_FILES: Final = (REQUESTS_FILE, TIMELINE_FILE, PORTS_FILE, *PARQUET_FILES)
+CLASSES_FILE: Final = "classes.csv"
+"""Bytes by link and class of traffic; only in the folder of a run with a serving workload."""
+
+OPTIONAL_FILES: Final = (REQUESTS_FILE, CLASSES_FILE, TIMELINE_FILE, PORTS_FILE, *PARQUET_FILES)
 DEFAULT_PARENT: Final = "runs"
 _LIBRARIES: Final = ("networkx", "numba", "numpy", "pydantic", "pyyaml", "railweave", "simpy")
 
@@ -147,6 +152,22 @@ def _requests_csv(result: Result) -> str:
     )
 
 
+def _classes_csv(result: Result) -> str:
+    return _csv(
+        ("link", "class", "wire_bytes", "ack_bytes"),
+        (
+            (
+                result.fabric.link_name(link),
+                name,
+                int(counters.wire_bytes[link]),
+                int(counters.ack_bytes[link]),
+            )
+            for name, counters in result.classes.items()
+            for link in np.flatnonzero(counters.wire_bytes + counters.ack_bytes).tolist()
+        ),
+    )
+
+
 def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     """Return the text of each file of a run's folder, by name."""
     files = {
@@ -159,6 +180,8 @@ def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     }
     if result.requests:
         files[REQUESTS_FILE] = _requests_csv(result)
+    if result.classes:
+        files[CLASSES_FILE] = _classes_csv(result)
     if result.port_series:
         files[PORTS_FILE] = _csv(("time_ps", "port", *SERIES), result.port_series)
     if result.timeline is not None:

@@ -96,6 +96,24 @@ def _counters(result: Result) -> list[dict[str, Any]]:
     return events
 
 
+def _tracks(result: Result) -> list[dict[str, Any]]:
+    """Return what workloads did on tracks of their own, such as the steps of a replica."""
+    first = len(result.fabric.host_names) + 3 + result.fabric.n_devices  # after the ports
+    pids = {name: first + i for i, name in enumerate(dict.fromkeys(s.track for s in result.tracks))}
+    events = [_process(pid, name) for name, pid in pids.items()]
+    for number, span in enumerate(result.tracks):
+        events += _span(
+            name=span.name,
+            category="step",
+            identity=f"t{number}",
+            pid=pids[span.track],
+            start_ps=span.start_ps,
+            end_ps=span.end_ps,
+            args=dict(span.args),
+        )
+    return events
+
+
 def trace_events(result: Result) -> dict[str, Any]:
     """Return the trace object of a run.
 
@@ -153,7 +171,7 @@ def trace_events(result: Result) -> dict[str, Any]:
                 "ended": record.end_ps >= 0,
             },
         )
-    events += _instants(result) + _counters(result)
+    events += _instants(result) + _counters(result) + _tracks(result)
     return {
         "displayTimeUnit": "ns",
         "otherData": {

@@ -29,6 +29,7 @@ def later(load: StepLoad, iterations: int) -> StepLoad:
 
     Examples
     --------
+    >>> from railweave.workloads.step_load import StepLoad
     >>> later(StepLoad.decode([7, 9]), 2).sequences
     ((1, 9), (1, 11))
     """
