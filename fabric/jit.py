@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric._machine_code import NativeFunction
 
-__all__ = ["Kernel", "call_for_work", "jit"]
+__all__ = ["Kernel", "as_python", "call_for_work", "jit"]
 
 _FEW: Final = 200_000  # steps, some tenths of a second in Python
 Function = TypeVar("Function", bound="Callable[..., Any]")
@@ -104,6 +104,15 @@ def call_for_work(work: int, kernel: Callable[..., Any], *arguments: Any) -> Any
     if isinstance(kernel, Kernel):
         return kernel.call_for_work(work, *arguments)
     return kernel(*arguments)
+
+
+def as_python(kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a kernel as the Python function that it is: for what is rare, compiling does not pay."""
+    Kernel.interpreting += 1
+    try:
+        return getattr(kernel, "function", kernel)(*arguments)
+    finally:
+        Kernel.interpreting -= 1
 
 
 @overload

@@ -14,7 +14,7 @@ from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.engine import PacketEngine
-from railweave.fabric.packet.failures import as_python
+from railweave.fabric.jit import as_python
 from railweave.fabric.packet.ports import mark
 from railweave.fabric.packet.rates import congested, tick_alpha
 from railweave.fabric.packet.settings import (

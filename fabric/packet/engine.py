@@ -21,7 +21,7 @@ from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.failures import Failures
 from railweave.fabric.packet.sampling import Sampler
 from railweave.fabric.packet.settings import PacketSettings
-from railweave.fabric.packet.state import PacketState
+from railweave.fabric.packet.state import PacketState, lossless
 from railweave.fabric.packet.telemetry import (
     flow_columns,
     flow_counts,
@@ -68,6 +68,7 @@ class PacketEngine(JobEngine):
     """
 
     name = "packet"
+    runs_loops = True
     capabilities = Capabilities(contention=True, packets=True, set_link=True)
 
     def __init__(
@@ -90,6 +91,7 @@ class PacketEngine(JobEngine):
         self.sampler = None if samples is None else Sampler(samples, self.fabric.n_links)
         self.failures = Failures(self, changing, detection_delay_ps)
         self.packet = packet or PacketSettings()
+        self._trusts = lossless(self.fabric, self.packet, failing=self.failures.changing)
         self._buffers = buffers
         self._trace = trace_rows, tracing
         self._priorities: set[int] = set()
@@ -100,8 +102,8 @@ class PacketEngine(JobEngine):
         self._counts: dict[int, NDArray[np.int64]] = {}  # of ended flows, by record
         self._flows: dict[int, list[int]] = {}  # queue pairs of flows under way, by record
         self._unused: deque[int] = deque()  # queue pairs of ended flows
-        self._blocks: dict[tuple[int, int], list[int]] = {}  # groups of ended work, by size
-        self._closing: list[tuple[int, tuple[int, int]]] = []
+        self._blocks: dict[tuple[int, int, int], list[int]] = {}  # groups of ended work, by size
+        self._closing: list[tuple[int, tuple[int, int, int]]] = []
         self._made = 0
         uneven = self.fabric.link_rate_bps[8 * PS_PER_S % self.fabric.link_rate_bps != 0]
         # 1 ps of the time of the shortest frame that an uneven link carries.
@@ -123,6 +125,8 @@ class PacketEngine(JobEngine):
                 failing=self.failures.changing,
             )  # fmt: skip
             self.failures.install(self._state)
+            if self.sampler is not None or self.failures.planned:
+                self._state.run.elide = 0
         return self._state
 
     def announce(self, priority: int) -> None:
@@ -170,16 +174,21 @@ class PacketEngine(JobEngine):
             self.sampler.arm(state)
 
     def _bind(self, schedule: Schedule, devices: NDArray[np.int32]) -> BoundSchedule:
-        """Bind a schedule with a node for every run of its loops."""
-        return super()._bind(expand(schedule), devices)
+        """Bind a schedule; with a node for every run of its loops where packets may be lost."""
+        if not self._trusts:
+            schedule = expand(schedule)
+        return super()._bind(schedule, devices)
 
     def _write(self, job: Job, qp: NDArray[np.int32]) -> int:
         self._reap()
-        size = job.bound.n_nodes, len(job.bound.schedule.succ)
-        free = self._blocks.get(size)
+        free = self._blocks.get(self._size(job))
         group = self.state.write(job.bound, qp, free.pop() if free else None)
         self._jobs[group] = job
         return group
+
+    def _size(self, job: Job) -> tuple[int, int, int]:
+        """Nodes, edges and looped nodes: groups of one size may use each other's rows."""
+        return job.bound.n_nodes, len(job.bound.schedule.succ), len(job.bound.looped)
 
     def _spread(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """One way of each sprayed path (CSR), and the rows where each and its way back begin."""
@@ -244,6 +253,8 @@ class PacketEngine(JobEngine):
         """Make a queue pair on each path of a flow."""
         back = None
         if flow.ack_path is not None:
+            self._settle()
+            self.state.run.elide = 0  # answers come by devices that are not on the flow's path
             one = np.array(flow.ack_path, np.int64)
             n = len(paths)
             back = np.arange(n + 1) * len(one), np.tile(one, n)
@@ -283,6 +294,7 @@ class PacketEngine(JobEngine):
     # ------------------------------------------------------------------ changing
     def cancel(self, flow: Flow) -> None:
         """Stop a flow; what is on its way still arrives, and its event fails."""
+        self._settle()
         for group, job in self._jobs.items():
             if job.flow is flow:
                 self.state.groups[group].left = -1
@@ -405,7 +417,7 @@ class PacketEngine(JobEngine):
             job = self._jobs.pop(group)
             pairs = self._pairs.pop(group)
             job.runs_left -= 1
-            self._closing.append((group, (job.bound.n_nodes, len(job.bound.schedule.succ))))
+            self._closing.append((group, self._size(job)))
             if job.runs_left:
                 again = self._write(job, self._lanes_of(job.bound.path))
                 self._pairs[again] = pairs
@@ -435,6 +447,11 @@ class PacketEngine(JobEngine):
         super().check_bound(what, took_ps=took_ps + early, bound_ps=bound_ps)
 
     # ------------------------------------------------------------------ looking
+    def _settle(self) -> None:
+        """Let everything under way be packets, for somebody looks at links before it has ended."""
+        if self._state is not None:
+            self._state.settle(self.now_ps)
+
     @property
     def now_ps(self) -> int:
         """Time up to which packets have moved."""
@@ -442,6 +459,7 @@ class PacketEngine(JobEngine):
 
     def counters(self) -> LinkCounters:
         """Return what each link has carried up to now; frames on the wire count in part."""
+        self._settle()
         ports = self.state.ports
         wire, other = ports.data_bytes.copy(), ports.control_bytes.copy()
         ahead = np.maximum(ports.busy - self.now_ps, 0)
@@ -453,10 +471,12 @@ class PacketEngine(JobEngine):
 
     def network(self) -> dict[str, Any]:
         """Return what the network did, in totals: pauses, marks, drops."""
+        self._settle()
         return {**network_totals(self), **self.failures.network()}
 
     def link_columns(self) -> dict[str, list[int]]:
         """Return pauses, marks, drops and peaks of each link."""
+        self._settle()
         return link_columns(self)
 
     def port_series(self) -> list[list[Any]]:
@@ -472,6 +492,7 @@ class PacketEngine(JobEngine):
 
     def counts_of(self, record: int) -> NDArray[np.int64]:
         """Return the counters of one flow so far."""
+        self._settle()
         done = self._counts.get(record)
         return flow_counts(self, self._flows[record]) if done is None else done
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from railweave.fabric.errors import InputError
-from railweave.fabric.jit import Kernel
+from railweave.fabric.jit import as_python
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.balance import Ways
 from railweave.fabric.packet.buffers import send_pause
@@ -39,19 +39,10 @@ if TYPE_CHECKING:
     from railweave.fabric.packet.engine import PacketEngine
     from railweave.fabric.packet.state import PacketState
 
-__all__ = ["Failures", "as_python", "push_event"]
+__all__ = ["Failures", "push_event"]
 
 _MOST_QUANTA: Final = 65535
 _STILL_PS: Final = 100 * 10**9  # nothing moves for so long under an endless storm: it never will
-
-
-def as_python(kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a kernel as the Python function that it is: for what is rare, compiling does not pay."""
-    Kernel.interpreting += 1
-    try:
-        return getattr(kernel, "function", kernel)(*arguments)
-    finally:
-        Kernel.interpreting -= 1
 
 
 def push_event(state: PacketState, at_ps: int, key: int) -> None:
@@ -107,6 +98,11 @@ class Failures:
         self._moved = (-1, 0)  # frames sent, and since when no more were
 
     # ------------------------------------------------------------------ planning
+    @property
+    def planned(self) -> bool:
+        """Whether links change or hosts storm during the run."""
+        return bool(self._planned)
+
     def plan(self, faults: FaultPlan) -> None:
         """Take the changes and storms of a run."""
         if faults.changes and not self.changing:

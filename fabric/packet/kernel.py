@@ -11,6 +11,7 @@ from railweave.fabric._walk import mix
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.balance import choose
 from railweave.fabric.packet.buffers import PS_BYTE, admit, give_back, refresh
+from railweave.fabric.packet.elision import arrive, board, leave, let_go
 from railweave.fabric.packet.events import pull, push
 from railweave.fabric.packet.hosts import post, wake
 from railweave.fabric.packet.layout import (
@@ -36,6 +37,7 @@ from railweave.fabric.packet.layout import (
     LINK_CHANGE,
     NEED_EVENTS,
     NEED_PACKETS,
+    NEED_ROWS,
     NONE,
     PAUSED,
     POLL,
@@ -45,6 +47,7 @@ from railweave.fabric.packet.layout import (
     RATE,
     REACHED,
     REFRESH,
+    REPOST,
     RTO,
     SEND,
     SUSPECT,
@@ -59,6 +62,15 @@ from railweave.fabric.packet.rates import cut_tick, rate_tick
 from railweave.fabric.packet.receive import receive, timeout
 from railweave.fabric.packet.sprayed import pull_credit, receive_sprayed, timeout_sprayed
 from railweave.fabric.packet.trimming import trim
+from railweave.fabric.packet.work import (
+    begin,
+    complete,
+    early,
+    free_row,
+    message_bytes,
+    take_row,
+    turn,
+)
 
 __all__ = ["advance"]
 
@@ -82,39 +94,6 @@ def _note(run: Any, trace: Any, packets: Any, qps: Any, time: Any, key: Any, arg
         run.traced += 1
     word = np.uint64(time) ^ (np.uint64(key) * _PRIME) ^ mix(np.uint64(what & 0x7FFFFFFFFFFF))
     run.digest = mix(run.digest ^ word)
-
-
-@jit(inline=True)
-def _begin(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, number: Any) -> None:
-    """Schedule what a node whose predecessors have ended does first."""
-    node = nodes[number]
-    at = runs[0].now + node.delay
-    if node.qp >= 0:
-        at += qps[node.qp].latency
-        key = (SEND << CLASS_SHIFT) | (POST << KIND_SHIFT) | number
-    else:
-        key = (DONE << CLASS_SHIFT) | number
-    push(runs, ev, wheel, far, at, key, 0)
-
-
-@jit(inline=True)
-def _complete(runs: Any, nodes: Any, groups: Any, succ: Any, ready: Any, number: Any) -> None:
-    """End a node: count it off its successors and its group."""
-    run = runs[0]
-    node = nodes[number]
-    group = groups[node.group]
-    if group.left <= 0:  # cancelled
-        return
-    for i in range(node.succ, node.succ + node.n_succ):
-        after = np.int64(group.first + succ[i])
-        nodes[after].deps -= 1
-        if nodes[after].deps == 0:
-            ready[run.ready] = after
-            run.ready += 1
-    group.left -= 1
-    if group.left == 0:
-        groups[run.done].done = node.group
-        run.done += 1
 
 
 @jit(inline=True)
@@ -199,7 +178,8 @@ def _check(runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any) ->
 def advance(
     runs: Any, ev: Any, wheel: Any, far: Any, near: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, swports: Any, packets: Any, qps: Any, rates: Any, nodes: Any, groups: Any,
-    succ: Any, hops: Any, bits: Any, ready: Any, trace: Any, spare: Any, limit: Any,
+    succ: Any, hops: Any, bits: Any, ready: Any, trace: Any, loops: Any, lanes: Any, flights: Any,
+    trail: Any, zones: Any, riders: Any, ends: Any, ptr: Any, spare: Any, limit: Any,
 ) -> Any:  # fmt: skip
     """Process events up to ``limit``; stop after an instant in which groups ended.
 
@@ -214,7 +194,7 @@ def advance(
             return NEED_PACKETS
         if run.ready > 0:
             run.ready -= 1
-            _begin(runs, ev, wheel, far, qps, nodes, np.int64(ready[run.ready]))
+            begin(runs, ev, wheel, far, qps, nodes, np.int64(ready[run.ready]))
             continue
         if run.done > 0:
             if pull(runs, ev, wheel, far, near, run.now) == 0:
@@ -234,6 +214,7 @@ def advance(
         if run.tracing == 1:
             _note(run, trace, packets, qps, now, key, arg)
         kick = np.int64(NONE)
+        posted = np.int64(NONE)
         if kind == ARRIVE:
             link = entity >> 4
             packet = packets[arg]
@@ -255,6 +236,8 @@ def advance(
                         runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, groups,
                         bits, arg,
                     )  # fmt: skip
+                    if run.elide == 1 and packet.flag & CONTROL:
+                        let_go(zones, ends, qps, hops, lanes, np.int64(packet.qp))
                 free_packet(runs, packets, arg)
             else:
                 klass = np.int64(packet.flag >> CLASS_BITS)
@@ -325,9 +308,33 @@ def advance(
         elif kind == SEND:
             number = entity & _KINDS
             if entity >> KIND_SHIFT == POST:
-                kick = post(
-                    runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, bits, number
-                )  # fmt: skip
+                looped = nodes[number].loop >= 0
+                if (looped and run.row_left <= run.flights) or (
+                    run.elide == 1
+                    and (
+                        run.flight_left < 1
+                        or run.ev_left < spare + run.flights
+                        or len(far) - run.far < spare + run.flights
+                    )
+                ):
+                    push(runs, ev, wheel, far, now, key, arg)
+                    return NEED_ROWS
+                done = 0
+                if run.elide == 1:
+                    done = board(
+                        runs, ev, wheel, far, ports, egress, ingress, qps, rates, nodes, loops,
+                        hops, lanes, flights, trail, zones, riders, ends, ptr, swports, number,
+                    )  # fmt: skip
+                if done == 2:
+                    push(runs, ev, wheel, far, now, key, arg)
+                elif looped:
+                    early(runs, ev, wheel, far, loops, nodes[number], key, arg)
+                if done == 0:
+                    posted = number
+                    if looped:
+                        size = message_bytes(nodes, loops, number)
+                        posted = take_row(runs, nodes, number, size)
+                        turn(loops, nodes[number])
             elif entity >> KIND_SHIFT == PULL:
                 kick = pull_credit(runs, ev, wheel, far, ports, egress, packets, qps, number)
             elif qps[number].state == QP_PACED and qps[number].armed == now:
@@ -338,7 +345,20 @@ def advance(
                     wake(ports, egress, qps, run.classes, number)
                     kick = np.int64(qps[number].queue // run.classes)
         elif kind == DONE:
-            _complete(runs, nodes, groups, succ, ready, entity)
+            ends_now = 1
+            if arg < 0:
+                ends_now = arrive(
+                    runs, ports, egress, ingress, qps, hops, lanes, flights, trail, zones, ends,
+                    -1 - arg,
+                )  # fmt: skip
+            elif nodes[arg].qp >= 0:
+                if run.elide == 1:
+                    leave(zones, ends, qps, hops, lanes, np.int64(nodes[arg].qp))
+                free_row(runs, nodes, arg)
+            elif nodes[arg].loop >= 0:
+                early(runs, ev, wheel, far, loops, nodes[arg], key, arg)
+            if ends_now == 1:
+                complete(runs, nodes, loops, groups, succ, ready, entity)
         elif kind == CHECK:
             if entity > 0:
                 return ACTION
@@ -355,6 +375,8 @@ def advance(
                 cut_tick(runs, ev, wheel, far, qps, rates, number)
             elif timer == REFRESH:
                 refresh(runs, ev, wheel, far, ports, ingress, number)
+            elif timer == REPOST:
+                posted = np.int64(arg)
             elif timer == RTO:
                 if qps[number].mode == TRIM:
                     kick = timeout_sprayed(
@@ -364,6 +386,10 @@ def advance(
                     kick = timeout(runs, ev, wheel, far, ports, egress, qps, nodes, bits, number)
                 if run.failed_qp >= 0:
                     return FAILED
+        if posted >= 0:
+            kick = post(
+                runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, bits, posted
+            )
         if kick >= 0:
             start(
                 runs, ev, wheel, far, ports, egress, ingress, switches, packets, qps, rates,

@@ -48,6 +48,7 @@ DECREASE: Final = 1
 RATE: Final = 2
 RTO: Final = 3
 REFRESH: Final = 4
+REPOST: Final = 5  # a message that was taken for undisturbed is sent packet by packet after all
 POST: Final = 0
 PACE: Final = 1
 PULL: Final = 2
@@ -79,6 +80,7 @@ NEED_PACKETS: Final = 5
 SUSPECT: Final = 6  # paused queues that have not moved for a while
 FAILED: Final = 7  # a queue pair gave up
 ACTION: Final = 8  # a link changes, a storm or a watchdog has its turn
+NEED_ROWS: Final = 9  # of messages and of flights
 
 # Entities of CHECK events: the look for deadlocks, the poll of the watchdog, a sample.
 LOOK: Final = 0
@@ -209,6 +211,16 @@ RUN: Final = np.dtype(
         ("poll_ps", "i8"),  # of the watchdog; 0: there is none
         ("polling", "i8"),  # 1 while a poll is on its way
         ("refresh_ps", "i8"),  # between refreshes of a pause; 0: half of what a pause lasts
+        # messages of looped nodes, and elision
+        ("row_free", "i8"),
+        ("row_left", "i8"),
+        ("elide", "i8"),  # 1: messages whose packets wait for nobody need no packets
+        ("flight_free", "i8"),
+        ("flight_left", "i8"),
+        ("flights", "i8"),  # messages under way without packets
+        ("flown", "i8"),  # all of them so far
+        ("grounded", "i8"),  # of which were turned into packets
+        ("elided_hops", "i8"),  # data frames of those that ended so
     ],
     align=True,
 )
@@ -484,9 +496,70 @@ NODE: Final = np.dtype(
         ("got", "i4"),  # packets that have arrived
         ("psn", "i4"),  # of its first packet
         ("state", "i4"),  # 0 waits, 1 sends, 2 ended; NEW_WINDOW: sends
+        ("loop", "i4"),  # row of what it repeats, or NONE
+        ("parent", "i4"),  # node that a message belongs to: itself, or a looped one
     ],
     align=True,
 )
+
+#: What elision knows of a queue pair.
+LANE: Final = np.dtype(
+    [
+        ("most", "i8"),  # bytes that it may have in any one switch without an effect; 0: never
+        ("until", "i8"),  # its flights have arrived by then
+        ("head", "i4"),  # flights under way, in their order
+        ("tail", "i4"),
+        ("last", "i4"),  # flight that ended last and is kept: the next is often like it
+        ("hops", "i4"),
+        ("explicit", "i4"),  # messages under way packet by packet
+        ("next", "i4"),  # in the list of those to be grounded
+        ("listed", "i4"),
+        ("linger", "i4"),  # 1: control packets are still under way
+    ],
+    align=True,
+)
+
+#: A message under way without packets.
+FLIGHT: Final = np.dtype(
+    [
+        ("post", "i8"),
+        ("until", "i8"),  # its last frame has arrived
+        ("payload", "i8"),
+        ("wire", "i8"),  # of all its frames
+        ("last_start", "i8"),  # of its last frame at the host
+        ("order", "i8"),  # place in the order of all posts
+        ("lane", "i4"),
+        ("node", "i4"),
+        ("next", "i4"),
+        ("state", "i4"),
+        ("packets", "i4"),
+        ("last_wire", "i4"),
+        ("alone", "i4"),  # 1: it met idle ports only, so that another may be like it
+    ],
+    align=True,
+)
+
+#: Lanes at a device.
+ZONE: Final = np.dtype([("explicit", "i4"), ("flying", "i4")], align=True)
+
+#: Most hops of a path whose packets can be elided, and columns of a flight's trail. For each hop:
+#: when the wire is free, the remainder it carries, most bytes held, and frames not yet sent, with
+#: their ends and sizes.
+MOST_HOPS: Final = 8
+WAITING: Final = 4
+FREE_AT: Final = 0
+CARRY: Final = 1
+PEAK: Final = 2
+WAITS: Final = 3
+ENDS: Final = 4
+SIZES: Final = ENDS + WAITING
+TRAIL: Final = SIZES + WAITING
+
+#: States of a flight.
+FLYING: Final = 1
+LANDED: Final = 2  # counted, its node has not ended
+GROUNDED: Final = 3  # goes on as packets
+KEPT: Final = 4
 
 #: A schedule or a flow under way.
 GROUP: Final = np.dtype(

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.devices import switch_model
 from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind, LinkModel
 from railweave.fabric.hashing import mix
+from railweave.fabric.jit import as_python
 from railweave.fabric.network import Framing
 from railweave.fabric.packet import layout as lay
+from railweave.fabric.packet.elidable import can_elide, lanes_of, safe_bytes
+from railweave.fabric.packet.elision import ground_all
 from railweave.fabric.packet.kernel import advance
 from railweave.fabric.packet.layout import records
 from railweave.fabric.packet.overrides import link_keys, override
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from railweave.fabric.network import NetworkSettings
     from railweave.fabric.packet.settings import PacketSettings
 
-__all__ = ["PacketState", "stream_key", "switch_buffers"]
+__all__ = ["PacketState", "lossless", "stream_key", "switch_buffers"]
 
 _PMAX: Final = 0.2  # [HPCC]
 _PFC_WIRE: Final = 84  # IEEE 802.1Qbb: 64 bytes, preamble and gap
@@ -93,6 +97,17 @@ def grown(array: Any, rows: int) -> Any:
     more = records(array.dtype, rows) if fields else np.zeros(rows, array.dtype)
     more[: len(array)] = array
     return more
+
+
+def lossless(fabric: Fabric, settings: PacketSettings, *, failing: bool) -> bool:
+    """Tell whether no packet can be lost."""
+    models = fabric.link_model[fabric.link_network]
+    held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if settings.pfc else ()))
+    if failing or settings.drops_on_storms:
+        return False
+    if any(keys.get("loss_rate") or keys.get("pfc") is False for _, keys in link_keys(fabric)):
+        return False
+    return settings.loss_rate == 0.0 and bool(np.isin(models, held).all())
 
 
 class PacketState:
@@ -157,6 +172,18 @@ class PacketState:
         self.n_hops = 0
         self.bits = np.zeros(1, np.uint8)
         self.n_bits = 0
+        self.loops = records(LOOP, 1)
+        self.n_loops = 0
+        self.run.row_free = self.run.flight_free = lay.NONE
+        self.run.elide = int(can_elide(self))
+        self.safe = safe_bytes(self)
+        self.lanes = records(lay.LANE, 16)
+        self.flights = records(lay.FLIGHT, 0)
+        self.trail = np.zeros((0, lay.TRAIL), np.int64)
+        self.zones = records(lay.ZONE, fabric.n_devices)
+        self.riders = np.full(fabric.n_links, lay.NONE, np.int32)
+        self.ends = fabric.link_dst.astype(np.int32)
+        self.out_ptr = fabric.out_links[0].astype(np.int32)
         widest = int(max(self.switches["last"] - self.switches["first"], default=0))
         self.spare = 64 + 2 * widest
         self.grow_events(1024 + 2 * self.spare)
@@ -190,7 +217,8 @@ class PacketState:
         run.poll_ps = 0 if settings.watchdog is None else settings.watchdog.poll_ps
         run.enqueue_marks = int(settings.ecn_at_enqueue)
         run.failed_qp = lay.NONE
-        self.mode = lay.TRUST if self._lossless() else _MODES[recovery_of(self.fabric, settings)]
+        trusted = lossless(self.fabric, settings, failing=self.failing)
+        self.mode = lay.TRUST if trusted else _MODES[recovery_of(self.fabric, settings)]
         self.cc = settings.cc if settings.cc_given or self.mode != lay.TRIM else None
         sprays = "entropy" if self.mode == lay.TRIM else "random"
         run.spread = _SPREADS[sprays if settings.spread == "spray" else settings.spread]
@@ -223,16 +251,6 @@ class PacketState:
                 f"there are no acknowledgements, but {why}", field="network.ack.every",
                 expected="1 or more",
             )  # fmt: skip
-
-    def _lossless(self) -> bool:
-        """Whether no packet can be lost."""
-        models = self.fabric.link_model[self.fabric.link_network]
-        held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if self.settings.pfc else ()))
-        if self.failing:
-            return False
-        if any(keys.get("loss_rate") or keys.get("pfc") is False for _, keys in self.link_keys):
-            return False
-        return self.settings.loss_rate == 0.0 and bool(np.isin(models, held).all())
 
     def _set_ports(self) -> None:
         fabric, settings, run = self.fabric, self.settings, self.run
@@ -396,6 +414,31 @@ class PacketState:
         self._chain(self.packets, old, "pk_free")
         self.run.pk_left += len(self.packets) - old
 
+    def grow_rows(self) -> None:
+        """Make room for more flights, and for as many messages of looped nodes and their events."""
+        run = self.run
+        flying = int(run.flights)
+        if run.row_left <= flying:
+            first, count = self.n_nodes, max(64, flying + 1)
+            self.n_nodes += count
+            self.nodes = grown(self.nodes, self.n_nodes)
+            rows = self.nodes[first : self.n_nodes]
+            rows.next = np.arange(first + 1, self.n_nodes + 1)
+            rows.next[-1] = run.row_free
+            run.row_free = first
+            run.row_left += count
+        if run.elide and run.flight_left < 1:
+            old = len(self.flights)
+            self.flights = grown(self.flights, max(64, 2 * old))
+            new = len(self.flights)
+            trail = np.zeros((new * lay.MOST_HOPS, lay.TRAIL), np.int64)
+            trail[: len(self.trail)] = self.trail
+            self.trail = trail
+            self._chain(self.flights, old, "flight_free")
+            run.flight_left += new - old
+        if min(run.ev_left, len(self.far) - run.far) < self.spare + flying:
+            self.grow_events(2 * len(self.ev) + flying)
+
     def _chain(self, pool: Any, old: int, head: str) -> None:
         """Put the new rows of a pool in front of its list of unused rows."""
         pool.next[old:] = np.arange(old + 1, len(pool) + 1)
@@ -470,6 +513,7 @@ class PacketState:
             self.n_qps += n
             self.qps = grown(self.qps, self.n_qps)
             self.rates = grown(self.rates, len(self.qps))
+            self.lanes = grown(self.lanes, len(self.qps))
         else:
             numbers = np.array([into])
             self._keep_counts(into)
@@ -505,8 +549,23 @@ class PacketState:
             self._set_windows(rows, crosses, ptr, links, back)
         if run_sprays(self):
             set_entropies(self, rows, entropies)
+        if into is not None:
+            self._forget_lane(into)
         self.qps[numbers], self.rates[numbers] = rows, rates
+        self.lanes[numbers] = lanes_of(self, rows, ptr, links)
         return numbers
+
+    def _forget_lane(self, number: int) -> None:
+        """Let go of what elision knows of a queue pair whose row is used anew."""
+        lane = self.lanes[number]
+        if lane.last >= 0:
+            self.flights[lane.last].next = self.run.flight_free
+            self.run.flight_free = lane.last
+            self.run.flight_left += 1
+        first = int(self.qps[number].path)
+        for link in self.hops.link[first : first + int(lane.hops)]:
+            if self.riders[link] == number:
+                self.riders[link] = lay.NONE
 
     def _set_framing(self, rows: Any, crosses: NDArray[np.bool_]) -> None:
         """Frames, acknowledgements and recovery of paths that cross the network; else none."""
@@ -590,24 +649,32 @@ class PacketState:
         ``block`` is the group of an ended schedule of the same size, whose rows are used anew.
         """
         plan, n, edges = bound.schedule, bound.n_nodes, len(bound.schedule.succ)
+        graph, looped = bound.graph, bound.looped
         if block is None:
             group, base, edge = self.n_groups, self.n_nodes, self.n_succ
             self.n_groups, self.n_nodes, self.n_succ = group + 1, base + n, edge + edges
             self.nodes, self.ready = grown(self.nodes, base + n), grown(self.ready, base + n)
             self.succ, self.groups = grown(self.succ, edge + edges), grown(self.groups, group + 1)
-            self.succ[edge : edge + edges] = plan.succ
+            loop = self.n_loops
+            self.n_loops += len(looped)
+            self.loops = grown(self.loops, self.n_loops)
         else:
             group, base = block, int(self.groups[block].first)
             edge = int(self.nodes[base].succ)
-            self.succ[edge : edge + edges] = plan.succ
+            loop = int(self.nodes.loop[base : base + n].max(initial=lay.NONE)) + 1 - len(looped)
+        self.succ[edge : edge + edges] = graph.succ
         rows = self.nodes[base : base + n]
         rows.payload, rows.delay, rows.qp, rows.next = plan.size_bytes, plan.delay_ps, qp, lay.NONE
         rows.group, rows.deps, rows.state, rows.got = group, plan.n_deps, 0, 0
         rows.succ, rows.n_succ = edge + plan.succ_ptr[:-1], np.diff(plan.succ_ptr)
+        rows.loop, rows.parent = lay.NONE, base + np.arange(n)
+        if len(looped):
+            rows.loop[looped] = loop + np.arange(len(looped))
+            self.loops[loop : loop + len(looped)] = graph.loop_rows
         mtu = self.network.mtu_bytes
         rows.packets = np.maximum(1, -(-plan.size_bytes // mtu))
         row = self.groups[group]
-        row.left, row.first = n, base
+        row.left, row.first = bound.n_runs, base
         row.open = int((qp >= 0).sum()) if self.mode != lay.TRUST else 0
         return group
 
@@ -641,15 +708,37 @@ class PacketState:
                         self.runs, self.ev, self.wheel, self.far, self.near, self.ports,
                         self.egress, self.ingress, self.switches, self.swports, self.packets,
                         self.qps, self.rates, self.nodes, self.groups, self.succ, self.hops,
-                        self.bits, self.ready, self.trace, self.spare, limit_ps,
+                        self.bits, self.ready, self.trace, self.loops, self.lanes, self.flights,
+                        self.trail, self.zones, self.riders, self.ends, self.out_ptr, self.spare,
+                        limit_ps,
                     )
                 )  # fmt: skip
                 if code == lay.NEED_EVENTS:
                     self.grow_events(2 * len(self.ev))
                 elif code == lay.NEED_PACKETS:
                     self.grow_packets(2 * len(self.packets))
+                elif code == lay.NEED_ROWS:
+                    self.grow_rows()
                 else:
                     return code
+
+    def settle(self, now_ps: int) -> None:
+        """Turn all flights into packets, as they are at ``now_ps``; groups begun then stay put."""
+        run = self.run
+        if run.flights == 0:
+            return
+        while run.row_left <= run.flights or run.ev_left < self.spare + run.flights:
+            self.grow_rows()
+        run.now = max(int(run.now), now_ps)
+        as_python(
+            ground_all, self.runs, self.ev, self.wheel, self.far, self.ports, self.egress,
+            self.ingress, self.qps, self.nodes, self.hops, self.lanes, self.flights, self.trail,
+            self.zones, self.ends, self.n_qps,
+        )  # fmt: skip
+        ready, run.ready = int(run.ready), 0
+        while self.advance(now_ps) not in (lay.REACHED, lay.IDLE):
+            pass
+        run.ready, run.now = ready, now_ps
 
     def ended(self) -> list[int]:
         """Return the groups that ended in the last instant, and forget them."""
