@@ -11,10 +11,10 @@ import pytest
 from railweave.fabric.engine import FabricEnvironment
 from railweave.fabric.flow import Flow
 from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
+from railweave.fabric.jit import as_python
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.engine import PacketEngine
-from railweave.fabric.jit import as_python
 from railweave.fabric.packet.ports import mark
 from railweave.fabric.packet.rates import congested, tick_alpha
 from railweave.fabric.packet.settings import (
