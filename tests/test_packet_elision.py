@@ -29,7 +29,7 @@ G = 10**9
 def clos(
     leaves: int, hosts: int, spines: int, *, host_bps: int, spine_bps: int, delay_ps: int
 ) -> Fabric:
-    """Leaves of some hosts each, all joined to all spines; one leaf has no way up if there are 0."""
+    """Build leaves of some hosts each, all joined to all spines."""
     build = FabricBuilder("clos")
     nics = [
         build.add_device(f"h{i}/nic0", DeviceKind.NIC, host=build.add_host(f"h{i}"))
@@ -138,7 +138,7 @@ def scenarios(draw: Any) -> dict[str, Any]:
             **draw(
                 st.sampled_from([
                     {}, {"xoff_bytes": 20_000, "xon_bytes": 10_000}, {"kmin_bytes": 9000,
-                    "kmax_bytes": 30_000}, {"buffer_bytes": 1_500_000, "alpha": 0.02},
+                    "kmax_bytes": 30_000}, {"buffer_bytes": 2_000_000, "headroom_bytes": 100_000, "alpha": 0.02},
                     {"xoff_bytes": 6000, "xon_bytes": 3000, "kmin_bytes": 0, "kmax_bytes": 9000},
                 ])
             ),
