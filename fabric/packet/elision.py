@@ -44,7 +44,7 @@ from railweave.fabric.packet.work import message_bytes, packets_of, take_row, tu
 __all__ = ["arrive", "board", "ground_all", "leave", "let_go"]
 
 
-@jit(inline=True)
+@jit
 def _zone(zones: Any, ends: Any, hops: Any, first: Any, explicit: Any, by: Any) -> None:
     """Count a lane in or out at each device of its path."""
     at = first
@@ -61,7 +61,7 @@ def _zone(zones: Any, ends: Any, hops: Any, first: Any, explicit: Any, by: Any) 
         at += 1
 
 
-@jit(inline=True)
+@jit
 def _count(
     runs: Any, ports: Any, egress: Any, ingress: Any, qps: Any, hops: Any, lanes: Any, trail: Any,
     flight: Any, number: Any,

@@ -117,7 +117,7 @@ def send_frames(
         if k == 0:
             size += qp.first
         arrives = np.int64(flight.post)
-        settled = k > 0
+        settled = bool(k > 0)
         step = np.int64(0)
         for h in range(n):
             row = base + h
@@ -146,7 +146,7 @@ def send_frames(
                 trail[row, ENDS + waits] = end
                 trail[row, SIZES + waits] = size - run.gap
                 trail[row, WAITS] = waits + 1
-                settled = settled and end - free == step and waits < 2
+                settled = settled and bool(end - free == step and waits < 2)
             arrives = end + hop.fixed
             if run.cut == 1 and h + 1 < n and ports[hops[first + h + 1].link].rate <= port.rate:
                 head = min(size, HEADER_BYTES) * PS_BYTE

@@ -98,7 +98,7 @@ def ended(runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, node: Any, number:
     """Let a message end when its host has noticed."""
     node.state = 2
     at = runs[0].now + qps[node.qp].latency
-    push(runs, ev, wheel, far, at, (DONE << CLASS_SHIFT) | node.parent, number)
+    push(runs, ev, wheel, far, at, (DONE << CLASS_SHIFT) | np.int64(node.parent), number)
 
 
 @jit(inline=True)
