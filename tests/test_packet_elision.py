@@ -108,6 +108,15 @@ SIZES = st.one_of(st.integers(0, 9000), st.integers(10_000, 60_000), st.just(409
 TIMES = st.one_of(st.just(0), st.integers(0, 3_000_000), st.sampled_from([83_880, 900_000]))
 
 
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"xoff_bytes": 20_000, "xon_bytes": 10_000},
+    {"kmin_bytes": 9000, "kmax_bytes": 30_000},
+    {"buffer_bytes": 2_000_000, "headroom_bytes": 100_000, "alpha": 0.02},
+    {"xoff_bytes": 6000, "xon_bytes": 3000, "kmin_bytes": 0, "kmax_bytes": 9000},
+]
+
+
 @st.composite
 def scenarios(draw: Any) -> dict[str, Any]:
     host_bps = draw(st.sampled_from([100 * G, 400 * G, 3 * G]))
@@ -136,11 +145,7 @@ def scenarios(draw: Any) -> dict[str, Any]:
         "packet": PacketSettings(
             cc=draw(st.sampled_from([None, cc_profile("scaled")])),
             **draw(
-                st.sampled_from([
-                    {}, {"xoff_bytes": 20_000, "xon_bytes": 10_000}, {"kmin_bytes": 9000,
-                    "kmax_bytes": 30_000}, {"buffer_bytes": 2_000_000, "headroom_bytes": 100_000, "alpha": 0.02},
-                    {"xoff_bytes": 6000, "xon_bytes": 3000, "kmin_bytes": 0, "kmax_bytes": 9000},
-                ])
+                st.sampled_from(SETTINGS)
             ),
         ),
         "network": NetworkSettings(

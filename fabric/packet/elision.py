@@ -274,7 +274,9 @@ def _undisturbed(
     idle = 2
     for h in range(lanes[pair].hops):
         link = np.int64(hops[first + h].link)
-        if zones[ends[link]].explicit > 0 or ports[link].pauses > 0 or ports[link ^ 1].pauses > 0:
+        if zones[ends[link]].explicit > 0 or ports[link].blocked != 0:
+            return 0
+        if ports[link].pauses > 0 or ports[link ^ 1].pauses > 0:  # some may still be on the wire
             return 0
         other = np.int64(riders[link])
         if other >= 0 and other != pair and lanes[other].head >= 0:
