@@ -24,6 +24,7 @@ __all__ = [
     "PATH",
     "RUN",
     "SLOT",
+    "grown",
     "records",
 ]
 
@@ -229,3 +230,21 @@ def records(dtype: np.dtype[Any], rows: int) -> Any:
     skipped = -room.ctypes.data % _LINE
     own = room[skipped : skipped + rows * dtype.itemsize]
     return own.view(dtype).view(np.recarray)
+
+
+def grown(array: Any, rows: int, used: int | None = None) -> Any:
+    """Return ``array`` with room for ``rows`` rows; new rows are zeros, touched by none yet.
+
+    Of the old rows the first ``used`` matter (None: all).
+    """
+    used = len(array) if used is None else min(int(used), len(array))
+    if len(array) >= rows:
+        return array
+    rows = max(rows, 2 * len(array))
+    more: Any
+    if isinstance(array, np.recarray):
+        more = records(array.dtype, rows)
+    else:
+        more = np.zeros((rows, *array.shape[1:]), array.dtype)
+    more[:used] = array[:used]
+    return more

@@ -9,7 +9,7 @@ import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
 from railweave.fabric._fluid_events import push_finish, start_timer, take_event
-from railweave.fabric.fluid_state import grown
+from railweave.fabric._fluid_layout import grown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

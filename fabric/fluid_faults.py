@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric._fluid_layout import FOREVER, NO_EVENT, NO_NODE
+from railweave.fabric._fluid_layout import FOREVER, NO_EVENT, NO_NODE, grown
 from railweave.fabric._fluid_reroute import move_flows
 from railweave.fabric.binding import BoundSchedule
 from railweave.fabric.faults import DETECTION_DELAY_PS
 from railweave.fabric.fluid import FluidEngine
-from railweave.fabric.fluid_state import FluidState, grown
+from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.reroute import Detector, ReroutingBinder
 from railweave.fabric.rerouted import arriving_runs, message_sizes, share_done, started_parts
 from railweave.fabric.routing import Routing

@@ -12,7 +12,7 @@ from railweave.fabric import _fluid_layout as lay
 from railweave.fabric._fluid_events import drop_finish, start_nodes
 from railweave.fabric._fluid_graph import message_bytes
 from railweave.fabric._fluid_kernel import advance, leave_links
-from railweave.fabric._fluid_layout import records
+from railweave.fabric._fluid_layout import grown, records
 from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.jit import call_for_work
 from railweave.fabric.sole_paths import sole_rates
@@ -27,27 +27,9 @@ if TYPE_CHECKING:
     from railweave.fabric.fluid_graph import FluidGraph
     from railweave.fabric.usage import Usage
 
-__all__ = ["FluidState", "SolvePaths", "grown"]
+__all__ = ["FluidState", "SolvePaths"]
 
 _MANY = 1 << 14  # flows that start together, for which links are laid out at once
-
-
-def grown(array: Any, rows: int, used: int | None = None) -> Any:
-    """Return ``array`` with room for ``rows`` rows; new rows are zeros, touched by none yet.
-
-    Of the old rows the first ``used`` matter (None: all).
-    """
-    used = len(array) if used is None else min(int(used), len(array))
-    if len(array) >= rows:
-        return array
-    rows = max(rows, 2 * len(array))
-    more: Any
-    if isinstance(array, np.recarray):
-        more = records(array.dtype, rows)
-    else:
-        more = np.zeros((rows, *array.shape[1:]), array.dtype)
-    more[:used] = array[:used]
-    return more
 
 
 @dataclass(frozen=True)
