@@ -256,7 +256,7 @@ def test_the_command_writes_a_run_folder_and_fails_above_a_threshold(
         pytest.skip("the CPUs are busy with other things")
     assert (code, err) == (0, "")
     assert "400 Gbit/s as 200 Mbit/s (scale 2000), fair cables" in out
-    assert "paths  as foretold: 8 links counted" in out
+    assert "paths  as foretold: 16 links counted" in out
     result = json.loads((folder / "result.json").read_text())
     assert (result["engine"], result["status"]) == ("emulated", "completed")
     compared = json.loads((folder / "comparison.json").read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from railweave.tools.emulate.buckets import Buckets, longest_chain
 from railweave.tools.emulate.compare import Comparison, LinkRow, Row, percentile
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
 from railweave.tools.emulate.layout import Options, lay_out, load_for_emulation
+from railweave.tools.emulate.loop import Loop
+from railweave.tools.emulate.watch import Watch, Worked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +121,42 @@ def test_headroom_is_the_busy_share_of_all_cpus() -> None:
     assert Headroom.between(before, after).busy == pytest.approx(0.4)
     assert Headroom.between(before, after).valid
     assert not Headroom(busy=0.41).valid
+
+
+def test_one_full_cpu_of_many_is_one_too_many() -> None:
+    assert Headroom(busy=0.4, moving=0.75, packets=0.75).why_not is None
+    everything = Headroom(busy=0.41, moving=0.75, packets=0.75)
+    assert everything.why_not == "the CPUs were 41 % busy, above 40 %"
+    moving = Headroom(busy=0.2, moving=0.76, packets=0.1)
+    assert moving.why_not == "the process that moves the bytes needed 76 % of a CPU, above 75 %"
+    packets = Headroom(busy=0.2, moving=0.1, packets=0.8)
+    assert packets.why_not == "packets took 80 % of a CPU, above 75 %"
+
+
+def test_the_share_of_a_window_is_that_of_the_cpu_busiest_with_packets() -> None:
+    before = Worked(at=0, moving=1_000, packets=(50, 0))
+    after = Worked(at=1_000, moving=1_600, packets=(150, 250))
+    assert after.shares_since(before) == (0.6, 0.25)
+
+
+def test_the_worst_window_is_told() -> None:
+    loop = Loop()
+    watch = Watch(loop)
+    watch.begin()
+
+    def work() -> None:
+        until = time.process_time() + 0.3
+        while time.process_time() < until:
+            pass
+
+    loop.at(time.monotonic_ns(), work)
+    loop.at(time.monotonic_ns() + 700_000_000, loop.stop)
+    loop.run()
+    told = watch.end()
+    assert told is not None
+    assert 0.9 < told["moving"] <= 1.01
+    assert 0.0 <= told["packets"] <= 1.1  # counted in ticks of 10 ms
+    assert watch.end() is None
 
 
 @pytest.fixture

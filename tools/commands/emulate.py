@@ -216,7 +216,6 @@ def _run(
     from railweave.run_folder import RunFolder, Stopwatch
     from railweave.tools.commands.run import run_summary
     from railweave.tools.emulate.compare import compare as compare_emulation
-    from railweave.tools.emulate.headroom import MOST_BUSY
     from railweave.tools.emulate.session import emulate as run_emulation
     from railweave.tools.emulate.telling import comparison_text, emulation_head
 
@@ -224,11 +223,11 @@ def _run(
     folder = RunFolder(output, name=scenario.name, force=force)
     emulation = run_emulation(scenario, options)
     result = emulation.measured
-    if result.error is None and emulation.headroom is not None and not emulation.headroom.valid:
+    why_not = None if emulation.headroom is None else emulation.headroom.why_not
+    if result.error is None and why_not is not None:
         raise CheckError(
-            f"this run is not valid and is not reported: the CPUs were "
-            f"{100 * emulation.headroom.busy:.0f} % busy, above {100 * MOST_BUSY:.0f} %, so they "
-            "were measured and not the network; quiet the machine or raise --scale"
+            f"this run is not valid and is not reported: {why_not}, so the CPUs were measured and "
+            "not the network; quiet the machine or raise --scale"
         )
     comparison = compare_emulation(emulation)
     path = folder.write(result, stopwatch)
@@ -264,11 +263,17 @@ def _comparison(emulation: "Emulation", comparison: "Comparison") -> dict[str, o
         "paths": options.paths,
         "wall_seconds": round(emulation.wall_s, 3),
         "cpu_busy": None if headroom is None else round(headroom.busy, 4),
+        "cpu_moving": _rounded(None if headroom is None else headroom.moving),
+        "cpu_packets": _rounded(None if headroom is None else headroom.packets),
         "drops": emulation.drops,
         "congestion_control": emulation.congestion,
         **comparison.to_dict(),
         "longest_silence_ns": {name: one.length_ns for name, one in emulation.stalls.items()},
     }
+
+
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)
 
 
 def _run_command(
@@ -286,10 +291,7 @@ def _run_command(
         how = f"exit code {failed.code}" if failed.code > 0 else f"signal {-failed.code}"
         note(f"error: rank {failed.rank} ended with {how}")
         return 1
-    if headroom is not None and not headroom.valid:
-        note(
-            f"error: timings of this run are not valid: the CPUs were {100 * headroom.busy:.0f} % "
-            "busy"
-        )
+    if headroom is not None and headroom.why_not is not None:
+        note(f"error: timings of this run are not valid: {headroom.why_not}")
         return 1
     return 0

@@ -30,6 +30,7 @@ from railweave.tools.emulate.loop import Loop
 from railweave.tools.emulate.priority import PRIORITY
 from railweave.tools.emulate.shaping import ACK_CLASS
 from railweave.tools.emulate.spaces import Refused, batches, build, run_batch
+from railweave.tools.emulate.watch import Watch
 from railweave.tools.emulate.wires import Wires
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Inside:
         self.loop = Loop()
         self.wires = Wires(self.loop)
         self.graphs = Graphs(self.loop, self.wires, self.tell)
+        self.watch = Watch(self.loop)
         self._input = b""
         self._ranks: dict[int, subprocess.Popen[bytes]] = {}
         self._operations: dict[str, Callable[..., Any]] = {
@@ -63,6 +65,8 @@ class Inside:
             "close": self.wires.close,
             "start": self.graphs.start,
             "waiting": self.graphs.waiting,
+            "watch": self.watch.begin,
+            "watched": self.watch.end,
             "later": self._later,
             "spawn": self._spawn,
             "end_ranks": self._end_ranks,

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from railweave.fabric.units import PS_PER_S
 from railweave.tools.emulate.batches import setup_request
 from railweave.tools.emulate.circuits import Circuits
 from railweave.tools.emulate.headroom import CpuTimes, Headroom
-from railweave.tools.emulate.sandbox import Sandbox, check_features
+from railweave.tools.emulate.sandbox import Sandbox, SandboxError, check_features
 from railweave.tools.emulate.shaping import Shaping
 
 if TYPE_CHECKING:
@@ -154,6 +156,7 @@ class Lab:
         """Note that traffic begins now."""
         self._began_ns = time.monotonic_ns()
         self._before = self._count()
+        self.sandbox.call("watch")
         self._cpus = CpuTimes.now()
 
     def schedule(self, zero_ns: int) -> None:
@@ -183,10 +186,15 @@ class Lab:
         if self._began_ns is not None and now_ns > self._began_ns + int(self.limit_s * 1e9):
             raise OverTimeError(f"the emulation was stopped at its limit of {self.limit_s:g} s")
 
-    def end(self) -> None:
-        """Note that traffic has ended."""
-        if self._cpus is not None:
-            self.headroom = Headroom.between(self._cpus, CpuTimes.now())
+    def end(self, *, programs: bool = False) -> None:
+        """Note that traffic has ended, and whether programs moved the bytes."""
+        if self._cpus is None:
+            return
+        self.headroom = Headroom.between(self._cpus, CpuTimes.now())
+        with suppress(SandboxError):  # it is gone, as the run's own error says
+            watched = self.sandbox.call("watched")
+            if watched and not programs:
+                self.headroom = replace(self.headroom, **watched)
 
     # ------------------------------------------------------------------ counters
     def _count(self) -> Carried:

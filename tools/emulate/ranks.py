@@ -134,7 +134,7 @@ def run_ranks(
                 lab.heard(event)
     finally:
         lab.sandbox.call("end_ranks")
-        lab.end()
+        lab.end(programs=True)
     return ends
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from railweave.tools.emulate.compare import Comparison, Row
+    from railweave.tools.emulate.headroom import Headroom
     from railweave.tools.emulate.session import Emulation
 
 __all__ = ["comparison_text", "emulation_head"]
@@ -39,10 +40,20 @@ def emulation_head(emulation: Emulation) -> str:
         ("traffic", f"{emulation.wall_s:.2f} s here, TCP {emulation.congestion}"),
     ]
     if emulation.headroom is not None:
-        rows.append(("CPUs", f"{100 * emulation.headroom.busy:.0f} % busy"))
+        rows.append(("CPUs", _cpus(emulation.headroom)))
     if emulation.drops:
         rows.append(("dropped", f"{emulation.drops} packets"))
     return aligned(rows)
+
+
+def _cpus(headroom: Headroom) -> str:
+    busy = f"{100 * headroom.busy:.0f} % busy"
+    if headroom.moving is None or headroom.packets is None:
+        return busy
+    return (
+        f"{busy}; at most {100 * headroom.moving:.0f} % of one for moving bytes, "
+        f"{100 * headroom.packets:.0f} % for packets"
+    )
 
 
 def _table(title: str, rows: Sequence[Row]) -> str:
