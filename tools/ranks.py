@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["IDLE", "RankMap", "gpus_by_host", "rank_map", "read_ranks"]
 
 IDLE: Final = "#dfe5ea"  # a GPU on which nothing was placed
-_POOLS: Final = ("prefill", "decode")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +109,14 @@ def rank_map(scenario: Scenario, name: str) -> RankMap:
 
 def _parts(name: str, model: Any, gpus: list[int]) -> list[tuple[str, list[int]]]:
     """Divide the GPUs of a serving workload, in the order of placement, into its pools."""
-    pools: dict[str, Any] = {pool: getattr(model, pool, None) for pool in _POOLS}
-    needs = {
-        pool: int(one.replicas * one.tp * one.pp)
-        for pool, one in pools.items()
-        if hasattr(one, "tp")
-    }
-    if len(needs) < len(_POOLS) or sum(needs.values()) != len(gpus):
+    from railweave.workloads.serving.model import ServingModel
+    from railweave.workloads.serving.pools import placed_replicas
+
+    if not isinstance(model, ServingModel):
         return [(name, gpus)] if gpus else []
-    own = [pool for pool in _POOLS if getattr(pools[pool], "placement", None) is not None]
-    found, at = {}, 0
-    for pool in [*own, *(pool for pool in _POOLS if pool not in own)]:
-        found[pool] = (f"{name} {pool}", gpus[at : at + needs[pool]])
-        at += needs[pool]
-    return [found[pool] for pool in _POOLS]
+    counts, found, at = placed_replicas(model), {}, 0
+    for pool, keys in model.pools.items():
+        need = counts[pool] * keys.tp * keys.pp
+        found[pool] = (f"{name} {pool}", gpus[at : at + need])
+        at += need
+    return list(found.values())

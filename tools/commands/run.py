@@ -2,7 +2,7 @@
 """``railweave run``: replay a scenario and keep what came of it."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -238,16 +238,13 @@ def _serving(serving: Mapping[str, Any]) -> list[str]:
         return []
     if "requests" not in serving:  # several workloads, by name
         return [f"{name}\n{part}" for name, one in serving.items() for part in _serving(one)]
-    requests, pools = serving["requests"], (serving["prefill"], serving["decode"])
+    requests, pools = serving["requests"], serving["pools"]
     rejected = f", {requests['rejected']} rejected" if requests["rejected"] else ""
     head = (
         f"serving  {serving['model']}, router {serving['router']}: {requests['completed']} of "
         f"{requests['count']} requests completed{rejected}\n  KV caches moved "
         f"{_scaled(serving['kv_bytes'], _BYTE_UNITS)}; busy: "
-        + ", ".join(
-            f"{name} {100 * pool['utilisation']:.1f} %"
-            for name, pool in zip(("prefill", "decode"), pools, strict=True)
-        )
+        + ", ".join(f"{name} {100 * serving[name]['utilisation']:.1f} %" for name in pools)
         + f"; {serving.get('output_tokens_per_s', 0):.0f} output tokens/s"
     )
     rows = []
@@ -262,7 +259,39 @@ def _serving(serving: Mapping[str, Any]) -> list[str]:
     if "slo" in serving:
         slo = serving["slo"]
         parts.append(f"goodput  {slo['met']} requests ({100 * slo['share']:.1f} %) met the SLO")
-    return parts
+    return parts + list(_serving_troubles(serving))
+
+
+def _serving_troubles(serving: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what went wrong with a service, and what it did about it."""
+    preempted = serving["preemptions"]
+    if preempted["count"]:
+        yield (
+            f"preempted  {preempted['count']} times, {preempted['requests']} requests"
+            + (
+                f"; {preempted['without_progress']} times without a token since the time before"
+                if preempted["without_progress"]
+                else ""
+            )
+        )
+    for row in serving.get("memory_bound", ()):
+        yield (
+            f"memory-bound  {row['replica']}: requests waited for its KV blocks "
+            f"{100 * row['waited_for_blocks']:.1f} % of the time, while its arithmetic was used to "
+            f"{100 * row['arithmetic_used']:.1f} %"
+        )
+    for row in serving.get("outages", ()):
+        back = "to the end" if row["up_ps"] is None else f"until {shown_time(row['up_ps'])}"
+        yield (
+            f"outage  {row['replica']} from {shown_time(row['down_ps'])} {back}; "
+            f"{row['requests']} requests were sent again"
+        )
+    backlog = serving.get("backlog", {})
+    if backlog.get("waiting_at_last_arrival", 0) > serving["requests"]["count"] // 10:
+        yield (
+            f"overloaded  {backlog['waiting_at_last_arrival']} requests were waiting when the last "
+            f"had arrived; it took {shown_time(backlog['drained_ps'])} to serve them"
+        )
 
 
 _SERVING_TIMES = {

@@ -81,7 +81,7 @@ def place_pools(workload: ServingModel, context: WorkloadContext) -> dict[str, l
         sized = [(counts[name], pools[name].tp * pools[name].pp) for name in shared]
         found = _replicas(fabric, order, sized, packed=packed)
         placed.update(zip(shared, found, strict=True))
-    return placed
+    return {name: placed[name] for name in pools}
 
 
 def _replicas(

@@ -58,6 +58,7 @@ class ServingReport:
         summary: dict[str, Any] = {
             "model": self._workload.model,
             "router": self._workload.router.policy,
+            "pools": list(self._run.fleet.pools),
             "requests": {
                 "count": len(self._requests),
                 "completed": len(done),
