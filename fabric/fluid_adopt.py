@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
-from railweave.fabric._fluid_events import push_finish, start_timer, take_event
+from railweave.fabric._fluid_events import start_timer, take_event
 from railweave.fabric._fluid_layout import grown
+from railweave.fabric.usage import expand_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,70 +64,104 @@ def adopt(
         start_timer(
             whole.run, whole.events, whole.timers, whole.opened, time + offset_ps, code + 2 * shift
         )
-    for theirs, path in enumerate(paths):
-        _take_lane(whole, other, theirs, int(path), shift)
-    slot_here: dict[int, int] = {}
-    for theirs in other.slots_of(group):
-        slot = slot_here[theirs] = _take_slot(whole)
-        whole.slots[slot] = other.slots[theirs]
-        flow = whole.slots[slot]
-        flow.stamp = 0
-        flow.node += shift
-        flow.updated += offset_ps
-        flow.path = paths[flow.path]
-        route = whole.paths.routes[flow.path]
-        flow.hops, flow.hops_end = route.hops, route.hops_end
-        if flow.finish < lay.FOREVER:
-            flow.finish += offset_ps
-        if flow.bottleneck >= 0:
-            flow.bottleneck = links[flow.bottleneck]
-            whole.links[flow.bottleneck].holding += 1
-        push_finish(whole.run, whole.ends, whole.where, slot, flow.finish)
-    for at in np.flatnonzero(np.isin(links, own)):  # others may use the other ways
-        _take_members(whole, other, int(at), int(links[at]), slot_here)
+    _take_lanes(whole, other, paths, shift)
+    slot_here = _take_slots(
+        whole, other, np.array(other.slots_of(group), np.int64), links=links, paths=paths,
+        shift=shift, offset_ps=offset_ps,
+    )  # fmt: skip
+    at = np.flatnonzero(np.isin(links, own))  # others may use the other ways
+    _take_members(whole, other, at, links[at], slot_here)
     return mine
 
 
-def _take_lane(whole: FluidState, other: FluidState, theirs: int, path: int, shift: int) -> None:
-    """Copy the queue of one path."""
-    here, there = whole.lanes[path], other.lanes[theirs]
-    here.busy = there.busy
-    for number in other.codes(int(there.head)):
-        event = take_event(whole.run, whole.events, number + shift)
-        if here.head == lay.NO_EVENT:
-            here.head = event
-        else:
-            whole.events[here.tail].next = event
-        here.tail = event
+def _take_lanes(whole: FluidState, other: FluidState, paths: NDArray[np.int32], shift: int) -> None:
+    """Copy the queues of paths."""
+    there = other.lanes[: len(paths)]
+    whole.lanes.busy[paths] = there.busy
+    for theirs in np.flatnonzero(there.head != lay.NO_EVENT):
+        here = whole.lanes[paths[theirs]]
+        for number in other.codes(int(there.head[theirs])):
+            event = take_event(whole.run, whole.events, number + shift)
+            if here.head == lay.NO_EVENT:
+                here.head = event
+            else:
+                whole.events[here.tail].next = event
+            here.tail = event
 
 
-def _take_slot(whole: FluidState) -> int:
-    """Return an unused slot."""
-    if whole.run.free > 0:
-        whole.run.free -= 1
-        return int(whole.lists[lay.FREE, whole.run.free])
-    whole.run.slots_used += 1
-    used = int(whole.run.slots_used)
-    if used > len(whole.slots):
-        whole.add_slots(used)
-    return used - 1
+def _take_slots(
+    whole: FluidState,
+    other: FluidState,
+    theirs: NDArray[np.int64],
+    *,
+    links: NDArray[np.int64],
+    paths: NDArray[np.int32],
+    shift: int,
+    offset_ps: int,
+) -> NDArray[np.int64]:
+    """Copy active flows; return the slot here of each slot there, -1 for others."""
+    slots = _unused_slots(whole, len(theirs))
+    flows = other.slots[theirs]
+    flows.stamp = 0
+    flows.node += shift
+    flows.updated += offset_ps
+    flows.path = paths[flows.path]
+    flows.hops = whole.paths.routes.hops[flows.path]
+    flows.hops_end = whole.paths.routes.hops_end[flows.path]
+    flows.finish[flows.finish < lay.FOREVER] += offset_ps
+    held = flows.bottleneck >= 0
+    flows.bottleneck[held] = links[flows.bottleneck[held]]
+    np.add.at(whole.links.holding, flows.bottleneck[held], 1)
+    whole.slots[slots] = flows
+    _add_ends(whole, slots, flows.finish)
+    slot_here = np.full(len(other.slots), -1, np.int64)
+    slot_here[theirs] = slots
+    return slot_here
+
+
+def _unused_slots(whole: FluidState, count: int) -> NDArray[np.int64]:
+    """Return slots for new flows: those freed last, then new ones."""
+    run = whole.run
+    freed = min(count, int(run.free))
+    again = whole.lists[lay.FREE, int(run.free) - freed : int(run.free)][::-1].copy()
+    run.free -= freed
+    used = int(run.slots_used)
+    run.slots_used += count - freed
+    if run.slots_used > len(whole.slots):
+        whole.add_slots(int(run.slots_used))
+    return np.concatenate((again, np.arange(used, run.slots_used))).astype(np.int64)
+
+
+def _add_ends(whole: FluidState, slots: NDArray[np.int64], times: NDArray[np.int64]) -> None:
+    """Add flows to the finish heap: whatever is in order is one, and equal times keep any order."""
+    before, after = int(whole.run.active), int(whole.run.active) + len(slots)
+    whole.ends.time[before:after], whole.ends.slot[before:after] = times, slots
+    order = np.argsort(whole.ends.time[:after], kind="stable")
+    whole.ends[:after] = whole.ends[order]
+    whole.where[whole.ends.slot[:after]] = np.arange(after)
+    whole.run.active = after
 
 
 def _take_members(
-    whole: FluidState, other: FluidState, theirs: int, link: int, slot_here: dict[int, int]
+    whole: FluidState,
+    other: FluidState,
+    theirs: NDArray[np.int64],
+    links: NDArray[np.int64],
+    slot_here: NDArray[np.int64],
 ) -> None:
-    """Copy the member list of one link, keeping its order."""
-    here, there = whole.links[link], other.links[theirs]
-    here.usable, here.load, here.hold_level = there.usable, there.load, there.hold_level
-    count = int(there.members)
-    if count > here.room:
-        here.members_at = whole.run.pool_used
-        here.room = count
-        whole.run.pool_used += count
-        whole.pool = grown(whole.pool, int(whole.run.pool_used))
-    for m in range(count):
-        entry = int(other.pool[there.members_at + m])
-        slot, hop = slot_here[entry >> 16], entry & 0xFFFF
-        whole.pool[here.members_at + m] = slot << 16 | hop
-        whole.place[slot, hop] = m
-    here.members = count
+    """Copy what links know of their flows, and their member lists in their order."""
+    there = other.links[theirs]
+    for name in ("usable", "load", "hold_level", "members"):
+        whole.links[name][links] = there[name]
+    longer = np.flatnonzero(there.members > whole.links.room[links])
+    room, used = there.members[longer].astype(np.int64), int(whole.run.pool_used)
+    whole.links.members_at[links[longer]] = used + np.cumsum(room) - room
+    whole.links.room[links[longer]] = room
+    whole.run.pool_used = used + int(room.sum())
+    whole.pool = grown(whole.pool, int(whole.run.pool_used))
+    entry = other.pool[expand_spans(there.members_at, there.members_at + there.members)]
+    slot, hop = slot_here[entry >> 16], entry & 0xFFFF
+    start = whole.links.members_at[links]
+    whole.pool[expand_spans(start, start + there.members)] = slot << 16 | hop
+    skipped = np.cumsum(there.members) - there.members
+    whole.place[slot, hop] = np.arange(len(entry)) - np.repeat(skipped, there.members)
