@@ -14,6 +14,7 @@ from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.errors import InputError
 from railweave.fabric.fluid_graph import FluidGraph
 from railweave.fabric.jit import call_for_work
+from railweave.fabric.kept import Kept
 from railweave.fabric.kinds import DeviceKind
 from railweave.fabric.loops import expand
 from railweave.fabric.network import Framing
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Binder", "BoundSchedule"]
 
-_REMEMBERED = 512  # rank lists whose paths are kept
+_KEPT_NODES = 2**24  # nodes of all schedules whose paths are kept
 _TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
 _NONE = np.empty(0, np.int32)
 _NO_BYTES = np.zeros(1, np.int64)
@@ -255,7 +256,7 @@ class Binder:
         self.qps = qps
         self.split = split
         # The schedule's array is kept beside the paths, so that its id is not reused meanwhile.
-        self._pairs: dict[tuple[int, bytes], tuple[object, NDArray[np.int32]]] = {}
+        self._pairs = Kept[tuple[object, NDArray[np.int32]]](most=_KEPT_NODES)
         self._single: dict[tuple[int, int, int], int] = {}
 
     def path(self, src: int, dst: int, qp: int = 0) -> int:
@@ -309,9 +310,7 @@ class Binder:
             return known[1]
         turns = self._turns(schedule) if self.qps > 1 else _NONE
         path = self._look_up(schedule, ranks, turns)
-        if len(self._pairs) >= _REMEMBERED:
-            del self._pairs[next(iter(self._pairs))]
-        self._pairs[key] = (schedule.src, path)
+        self._pairs.put(key, (schedule.src, path), size=len(path) + len(ranks))
         return path
 
     def _look_up(

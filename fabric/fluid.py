@@ -21,6 +21,7 @@ from railweave.fabric.errors import InputError, RailweaveError
 from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.folds import Folds
 from railweave.fabric.jobs import Job, JobEngine
+from railweave.fabric.kept import Kept
 from railweave.fabric.memo import Isolated, Span
 from railweave.fabric.remembered import Iterated, Known, Part, Remembered
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FluidEngine"]
 
+_KEPT_NODES = 2**22  # nodes of all schedules that are kept cut out of the fabric
+_EACH = 64  # what such a schedule takes beside its nodes, in nodes
 _MEMO_NODES = 1_000_000  # larger schedules run once and are not worth remembering
 
 
@@ -76,7 +79,7 @@ class FluidEngine(JobEngine):
         self._memo = memo
         self._spans: dict[bytes, Span | None] = {}
         self._folds = Folds()
-        self._isolated: dict[int, tuple[object, Isolated]] = {}
+        self._isolated = Kept[tuple[object, Isolated]](most=_KEPT_NODES)
         self._jobs: dict[int, Job] = {}  # by group
         self._ends: list[tuple[int, int, Remembered]] = []
         self._iterated: dict[int, Iterated] = {}  # by their number
@@ -157,9 +160,7 @@ class FluidEngine(JobEngine):
         if known is not None and known[0] is bound:
             return known[1]
         isolated = Isolated(bound, self.state, self._folds)
-        if len(self._isolated) >= 1024:
-            del self._isolated[next(iter(self._isolated))]
-        self._isolated[id(bound)] = (bound, isolated)
+        self._isolated.put(id(bound), (bound, isolated), size=bound.n_nodes + _EACH)
         return isolated
 
     def _span(self, isolated: Isolated) -> Span | None:

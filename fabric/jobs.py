@@ -13,6 +13,7 @@ from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import CollectiveRecord, Engine, LinkCounters
 from railweave.fabric.errors import InputError
 from railweave.fabric.flow import Flow, FlowRecord
+from railweave.fabric.kept import Kept
 from railweave.fabric.loops import expand
 from railweave.fabric.paths import PathTable
 from railweave.fabric.rerouted import least
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobEngine"]
 
-_REMEMBERED = 1024  # bound schedules kept for reuse
+_KEPT_NODES = 2**22  # nodes of all bound schedules that are kept for reuse
 _UNCOUNTED = 64  # jobs whose bytes are added up together
 _SMALL = 100_000  # nodes; larger ones are bound anew
+_EACH = 64  # what a schedule takes beside its nodes, in nodes
 
 
 @dataclass(eq=False)
@@ -95,7 +97,7 @@ class JobEngine(Engine):
         self.settings = settings
         self.table = PathTable(fabric, settings)
         self.binder = Binder(self.table, routing, qps=qps, split=qp_mode == "split")
-        self._bound: dict[object, tuple[Schedule, BoundSchedule]] = {}
+        self._bound = Kept[tuple[Schedule, BoundSchedule]](most=_KEPT_NODES)
         self._records: list[FlowRecord | Job] = []  # of a batch its job
         self._collectives: list[CollectiveRecord] = []
         self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
@@ -168,9 +170,7 @@ class JobEngine(Engine):
             return known[1]
         bound = self.binder.bind(schedule if self.runs_loops else expand(schedule), devices)
         if len(schedule) <= _SMALL:
-            if len(self._bound) >= _REMEMBERED:
-                del self._bound[next(iter(self._bound))]
-            self._bound[key] = (schedule, bound)
+            self._bound.put(key, (schedule, bound), size=len(schedule) + _EACH)
         return bound
 
     def _bind_flow(self, flow: Flow) -> BoundSchedule:

@@ -155,7 +155,7 @@ class ReroutingBinder(Binder):
         remap[-1] = -1
         remap[before] = after
         self._single = {key: int(remap[path]) for key, path in self._single.items()}
-        self._pairs = {key: (kept, remap[path]) for key, (kept, path) in self._pairs.items()}
+        self._pairs.change(lambda kept: (kept[0], remap[kept[1]]))
         return remap
 
 

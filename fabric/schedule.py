@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -108,12 +109,12 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.kind)
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         """Payload bytes of all transfers."""
         return int(self._node_bytes().sum())
 
-    @property
+    @cached_property
     def n_runs(self) -> int:
         """Number of runs of all nodes."""
         return len(self) if self.loops is None else int(self.loops.runs.sum(dtype=np.int64))
