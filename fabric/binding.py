@@ -256,7 +256,7 @@ class Binder:
         self.qps = qps
         self.split = split
         # The schedule's array is kept beside the paths, so that its id is not reused meanwhile.
-        self._pairs = Kept[tuple[object, NDArray[np.int32]]](most=_KEPT_NODES)
+        self._pairs: Kept[tuple[object, NDArray[np.int32]]] = Kept(most=_KEPT_NODES)
         self._single: dict[tuple[int, int, int], int] = {}
 
     def path(self, src: int, dst: int, qp: int = 0) -> int:

@@ -79,7 +79,7 @@ class FluidEngine(JobEngine):
         self._memo = memo
         self._spans: dict[bytes, Span | None] = {}
         self._folds = Folds()
-        self._isolated = Kept[tuple[object, Isolated]](most=_KEPT_NODES)
+        self._isolated: Kept[tuple[object, Isolated]] = Kept(most=_KEPT_NODES)
         self._jobs: dict[int, Job] = {}  # by group
         self._ends: list[tuple[int, int, Remembered]] = []
         self._iterated: dict[int, Iterated] = {}  # by their number

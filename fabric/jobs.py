@@ -97,7 +97,7 @@ class JobEngine(Engine):
         self.settings = settings
         self.table = PathTable(fabric, settings)
         self.binder = Binder(self.table, routing, qps=qps, split=qp_mode == "split")
-        self._bound = Kept[tuple[Schedule, BoundSchedule]](most=_KEPT_NODES)
+        self._bound: Kept[tuple[Schedule, BoundSchedule]] = Kept(most=_KEPT_NODES)
         self._records: list[FlowRecord | Job] = []  # of a batch its job
         self._collectives: list[CollectiveRecord] = []
         self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
