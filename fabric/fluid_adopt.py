@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def adopt(
 
 def _take_lanes(whole: FluidState, other: FluidState, paths: NDArray[np.int32], shift: int) -> None:
     """Copy the queues of paths."""
-    there = other.lanes[: len(paths)]
+    there: Any = other.lanes[: len(paths)]
     whole.lanes.busy[paths] = there.busy
     for theirs in np.flatnonzero(there.head != lay.NO_EVENT):
         here = whole.lanes[paths[theirs]]
@@ -101,7 +101,7 @@ def _take_slots(
 ) -> NDArray[np.int64]:
     """Copy active flows; return the slot here of each slot there, -1 for others."""
     slots = _unused_slots(whole, len(theirs))
-    flows = other.slots[theirs]
+    flows: Any = other.slots[theirs]
     flows.stamp = 0
     flows.node += shift
     flows.updated += offset_ps
@@ -150,7 +150,7 @@ def _take_members(
     slot_here: NDArray[np.int64],
 ) -> None:
     """Copy what links know of their flows, and their member lists in their order."""
-    there = other.links[theirs]
+    there: Any = other.links[theirs]
     for name in ("usable", "load", "hold_level", "members"):
         whole.links[name][links] = there[name]
     longer = np.flatnonzero(there.members > whole.links.room[links])
