@@ -120,7 +120,7 @@ def inference_memory(
 @workload_kind(InferenceModel)
 def start(workload: InferenceModel, context: WorkloadContext) -> simpy.Event:
     """Check the step and start it."""
-    with context.at("model"):
+    with context.at():
         shape = load_shape(model_file(workload.model, context.base))
     with context.at():
         plan = workload.plan()

@@ -232,7 +232,7 @@ class InferenceStep:
         marks, chains, shared = [], [], []
         for number, lane in enumerate(self.lanes):
             found = self._lane(graph, number, lane, rounds)
-            if turns and found:
+            if turns and found[-1]:  # replicas without requests have nothing to do
                 # From the end of a micro-batch's first stage in one turn to that in the next.
                 first = [ends[0][0] for ends in found]
                 marks.append((first[-2], first[-1]))

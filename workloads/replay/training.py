@@ -90,7 +90,7 @@ class TrainingModel(WorkloadModel):
 @workload_kind(TrainingModel)
 def start(workload: TrainingModel, context: WorkloadContext) -> simpy.Event:
     """Check the job and start its steps."""
-    with context.at("model"):
+    with context.at():
         shape = load_shape(model_file(workload.model, context.base))
     with context.at():
         plan, style = workload.plan(), workload.style()
