@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ def fault_plan(scenario: Scenario) -> FaultPlan:
     InputError
         The fabric or a fault cannot be as the scenario says.
     """
+    from railweave.fabric.failover import on_nics_left
     from railweave.fabric.faults import Fault, plan_faults
     from railweave.topologies.load import build_topology
 
@@ -41,7 +43,10 @@ def fault_plan(scenario: Scenario) -> FaultPlan:
         for fault in scenario.model.faults
     ]
     with locating(scenario.document):
-        return plan_faults(fabric, faults)
+        plan = plan_faults(fabric, faults)
+    if scenario.model.routing.failover == "none":
+        return plan
+    return replace(plan, fabric=on_nics_left(plan.fabric))
 
 
 def schedule_faults(env: FabricEnvironment, engine: Engine, faults: FaultPlan) -> None:

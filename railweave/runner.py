@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from railweave.fabric.packet.sampling import SampleSettings
     from railweave.fabric.routing import Routing
     from railweave.result import Status
-    from railweave.scenario import ScenarioSource
+    from railweave.scenario import NamedWorkload, ScenarioSource
 
 __all__ = [
     "Progress",
@@ -53,6 +53,7 @@ __all__ = [
     "prepare",
     "run_scenario",
     "set_stage",
+    "workload_context",
 ]
 
 _STEPS_BETWEEN_REPORTS: Final = 256
@@ -178,7 +179,6 @@ def prepare(
     InputError
         The fabric, a fault or a workload cannot be as the scenario says.
     """
-    model, document = scenario.model, scenario.document
     env, findings = RunEnvironment(), Findings()
     built = stage(env, scenario)
     fabric, routing, engine = built.fabric, built.routing, built.engine
@@ -197,29 +197,9 @@ def prepare(
     if scenario.unheeded:
         keys = ", ".join(f"network.{key}" for key in scenario.unheeded)
         findings.warn(f"only the packet engine heeds {keys}")
-    several = len(scenario.workloads) > 1
     ends = {}
     for workload in scenario.workloads:
-        context = WorkloadContext(
-            env=env,
-            engine=engine,
-            fabric=fabric,
-            routing=routing,
-            settings=scenario.settings,
-            seed=model.seed,
-            name=workload.name,
-            prefix=f"{workload.name}/" if several else "",
-            base=scenario.base,
-            placement=workload.model.placement or model.placement,
-            placement_loc=(
-                (*workload.loc, "placement") if workload.model.placement else ("placement",)
-            ),
-            findings=findings,
-            document=document,
-            loc=workload.loc,
-            faults=faults,
-            detection_delay_ps=model.routing.detection_delay,
-        )
+        context = workload_context(scenario, workload, env, built, findings)
         try:
             ends[workload.name] = workload.kind.start(workload.model, context)
         except InputError as error:
@@ -233,6 +213,37 @@ def prepare(
         findings=findings,
         ends=ends,
         faults=faults,
+    )
+
+
+def workload_context(
+    scenario: Scenario,
+    workload: NamedWorkload,
+    env: FabricEnvironment,
+    stage: Stage,
+    findings: Findings,
+) -> WorkloadContext:
+    """Return what a workload of a scenario is given on a stage."""
+    model = scenario.model
+    return WorkloadContext(
+        env=env,
+        engine=stage.engine,
+        fabric=stage.fabric,
+        routing=stage.routing,
+        settings=scenario.settings,
+        seed=model.seed,
+        name=workload.name,
+        prefix=f"{workload.name}/" if len(scenario.workloads) > 1 else "",
+        base=scenario.base,
+        placement=workload.model.placement or model.placement,
+        placement_loc=(
+            (*workload.loc, "placement") if workload.model.placement else ("placement",)
+        ),
+        findings=findings,
+        document=scenario.document,
+        loc=workload.loc,
+        faults=stage.faults or plan_faults(stage.fabric, ()),
+        detection_delay_ps=model.routing.detection_delay,
     )
 
 

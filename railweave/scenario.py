@@ -99,6 +99,10 @@ class RoutingModel(FileModel):
         DETECTION_DELAY_PS,
         description="From a link's going down or coming up in mid-run until routes follow",
     )
+    failover: Literal["none", "nic"] = Field(
+        "none",
+        description="nic: GPUs whose NIC is cut off when the run begins use another of their host",
+    )
 
 
 class FluidModel(FileModel):

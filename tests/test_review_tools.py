@@ -9,8 +9,10 @@ import pytest
 from railweave.fabric.errors import InputError
 from railweave.fabric.faults import apply_faults
 from railweave.tools import cli
-from railweave.tools.blast import blast_radius, failure_classes
+from railweave.tools.blast import blast_radius
 from railweave.tools.bom import make_bill
+from railweave.tools.failure_classes import failure_classes
+from railweave.tools.job_groups import group_losses
 from railweave.tools.prices import load_prices
 from railweave.topologies import build_topology, load_topology
 from railweave.topologies.racks import Hall, place
@@ -190,19 +192,82 @@ def test_job_times_under_failures_are_near_their_bounds(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(SCENARIO % "all_to_all")
     fabric = design("h100-rail-8")[1]
-    (healthy,), found = blast_radius(fabric, topology="h100-rail-8", scenarios={"job": path})
+    (healthy,), found, _ = blast_radius(fabric, topology="h100-rail-8", scenarios={"job": path})
     assert healthy.time_ps is not None
-    ran = 0
+    ran = again = 0
     for one in found:
         (job,) = one.jobs
-        if job.time_ps is None:
-            assert one.lost_pairs > 0
+        left = job.after_all
+        if left.time_ps is None:
+            assert one.failure.part == "host"
             continue
-        ran += 1
-        assert 1 <= job.time_ps / job.bound_ps < 1.05
+        ran += job.time_ps is not None
+        again += job.time_ps is None
+        assert 1 <= left.time_ps / left.bound_ps < 1.05
+        assert (job.time_ps is None) == (one.lost_pairs > 0)
     assert ran == 4  # a cable, either optic and a spine of the upper tier
-    spine = next(one for one in found if one.failure.part == "spine")
-    assert 1.5 < spine.slowdown((healthy,)) < 2  # 7 of 8 parts of the bytes climb, on half the ways
+    assert again == 4  # a leaf, an optic, a NIC and a cable of hosts: on the NICs left
+    by_part = {one.failure.part: one for one in found}
+    # 7 of 8 parts of the bytes climb, on half the ways
+    assert 1.5 < by_part["spine"].slowdown((healthy,))[1] < 2
+    # two GPUs on one NIC: the 56 parts of 64 MiB that leave each of them take twice as long
+    assert by_part["leaf"].slowdown((healthy,)) == (True, pytest.approx(2, abs=0.02))
+    # what is lost with a NIC is what is lost with its cable: one run tells both
+    assert by_part["nic"].jobs == by_part["host-leaf cable"].jobs
+
+
+def test_the_runs_of_a_review_repeat(call, tmp_path):
+    (tmp_path / "job.yaml").write_text(SCENARIO % "all_reduce")
+    assert call("review", "h100-rail-8", "--workload", "job.yaml", "-o", "out")[0] == 0
+    data = json.loads((tmp_path / "out/review.json").read_text())
+    spine = next(one for one in data["failures"] if one["part"] == "spine")["jobs"][0]
+    assert call("run", f"out/runs/{spine['run']}.yaml", "-o", "again", "-q")[0] == 0
+    again = json.loads((tmp_path / "again/result.json").read_text())
+    assert again["sim_time_ps"] == spine["time_ps"]
+    assert again["provenance"]["scenario_sha256"].startswith(spine["run"])
+    named = {path.stem for path in (tmp_path / "out/runs").iterdir()}
+    for one in data["verdict"]:
+        for word in one["basis"].removeprefix("runs ").removeprefix("run ").split(", "):
+            assert word in named or one["basis"].startswith(("check ", "failure ", "bill "))
+
+
+def test_rail_only_names_the_pairs_and_the_groups_that_lose_each_other(call, tmp_path):
+    (tmp_path / "a2a.yaml").write_text(SCENARIO % "all_to_all")
+    code, out, _ = call("review", "h100-rail-only-512", "--workload", "a2a.yaml", "--json")
+    assert code == 1  # the all-to-all cannot run
+    data = json.loads(out)
+    assert sum(one["pairs"] for one in data["apart"]) == 225_792 == 64 * 8 * 63 * 7
+    assert data["apart"][0]["one"] == "h[0-63]/gpu0"
+    assert data["apart"][0]["other"] == "h[0-63]/gpu[1-7]"
+    (group,) = data["process_groups"]
+    assert (group["count"], group["ranks"], group["apart"]) == (1, 512, 1)
+    assert group["pairs"] == 225_792
+    assert "a2a cannot run: no route from 'h0/gpu0' to 'h1/gpu1'" in data["verdict"][0]["text"]
+
+
+TRAINING = """
+schema: 1
+topology: h100-rail-8
+workload:
+  {kind: training, model: llama-3.1-8b, tp: %d, dp: %d, micro_batches: 2, recompute: full}
+"""
+
+
+@pytest.mark.parametrize(("tp", "dp", "apart"), [(8, 8, {}), (4, 16, {"dp": 4})])
+def test_groups_that_stay_on_their_rail_lose_nobody(tmp_path, tp, dp, apart):
+    """Replicas of 8 ranks fill a host: the ranks of dp share a rail. Of 4, they lie on two."""
+    path = tmp_path / "train.yaml"
+    path.write_text(TRAINING % (tp, dp))
+    content = {"kind": "rail-only", "hosts": {"count": 8, "model": "dgx-h100"}}
+    content |= {"leaf": {"switch": "spectrum-4"}}
+    content |= {"links": {"host-leaf": {"rate": "400Gbps", "length": "10m"}}}
+    file = tmp_path / "rails.yaml"
+    file.write_text(json.dumps({"schema": 1, "name": "rails", **content}))
+    found = {one.name: one for one in group_losses("train", path, str(file))}
+    assert {name: one.apart for name, one in found.items() if one.apart} == apart
+    assert (found["tp"].count, found["tp"].ranks) == (64 // tp, tp)
+    if apart:  # 16 members on 2 rails of 8 hosts: 8 x 8 pairs both ways, less those in one host
+        assert found["dp"].pairs == 4 * 2 * (8 * 8 - 8)
 
 
 # -- commands ---------------------------------------------------------------------------------
@@ -276,7 +341,8 @@ def test_review_command(call, tmp_path):
 
 
 def test_names_from_files_are_escaped(call, tmp_path):
-    from railweave.tools.review import review_html, review_topology
+    from railweave.tools.review import review_topology
+    from railweave.tools.review_page import review_html
 
     found = review_topology("h100-rail-8", scenarios={})
     rows = [("part", "example"), ("nic", "<script>alert(1)</script>")]

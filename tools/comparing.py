@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.units import format_rate
-from railweave.tools.blast import Damage, JobTime, blast_radius, result_on
+from railweave.tools.blast import Damage, blast_radius
 from railweave.tools.bom import make_bill
+from railweave.tools.job_time import JobTime, result_on
+from railweave.topologies.apart import apart_groups
 from railweave.topologies.load import build_topology, load_topology
+from railweave.topologies.name_ranges import name_ranges
 from railweave.topologies.review.cable_reach import ports_left
 from railweave.topologies.review.capacity import bisection_cut_bps
 from railweave.topologies.summary import summarise
@@ -20,8 +23,10 @@ from railweave.topologies.summary import summarise
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from railweave.result import Result
     from railweave.tools.bom import Bill
     from railweave.tools.prices import PriceList
+    from railweave.topologies.apart import Apart
 
 __all__ = ["Design", "RunFigures", "compare_words", "look_at", "read_run_figures"]
 
@@ -55,6 +60,8 @@ class Design:
         Free ports and all ports per tier.
     jobs
         Each workload's run, by name.
+    apart
+        GPUs that the design itself does not join, groups by groups.
     damages
         What failures do, worst first; empty where none were looked at.
     """
@@ -65,6 +72,7 @@ class Design:
     bisection_bps: int
     ports: Mapping[str, tuple[int, int]]
     jobs: Mapping[str, Job]
+    apart: tuple[Apart, ...] = ()
     damages: tuple[Damage, ...] = ()
 
     def damage(self, part: str) -> Damage | None:
@@ -81,15 +89,13 @@ class Design:
             "ports": {tier: {"free": f, "ports": p} for tier, (f, p) in self.ports.items()},
             "workloads": {
                 name: {
-                    "time_ps": job.time.time_ps,
-                    "bound_ps": job.time.bound_ps,
-                    "said": job.time.said,
-                    "run": job.time.run,
+                    **job.time.to_dict(),
                     "tiers": {tier: dict(row) for tier, row in job.tiers.items()},
                     "hottest": job.hottest,
                 }
                 for name, job in self.jobs.items()
             },
+            "apart": [apart_dict(one) for one in self.apart],
             "failures": [damage_dict(one) for one in self.damages],
         }
 
@@ -105,10 +111,18 @@ def damage_dict(one: Damage) -> dict[str, Any]:
         "hosts_lost": one.hosts_lost,
         "lost_pairs": one.lost_pairs,
         "bisection_share": one.bisection_share,
-        "jobs": [
-            {"time_ps": j.time_ps, "bound_ps": j.bound_ps, "said": j.said, "run": j.run}
-            for j in one.jobs
-        ],
+        "lost": [apart_dict(group) for group in one.lost],
+        "jobs": [job.to_dict() for job in one.jobs],
+    }
+
+
+def apart_dict(one: Apart) -> dict[str, Any]:
+    """Return GPUs that cannot reach each other as plain data."""
+    return {
+        "one": name_ranges(one.one),
+        "other": name_ranges(one.other),
+        "pairs": one.pairs,
+        "joined_inside": one.joined,
     }
 
 
@@ -129,6 +143,7 @@ def look_at(
     *,
     workloads: Mapping[str, Path],
     failures: bool,
+    jobs_fail: bool = False,
     prices: PriceList | None = None,
 ) -> Design:
     """Work out the figures of a design, and run the workloads on it.
@@ -140,38 +155,42 @@ def look_at(
     workloads
         Scenario files by name; their topology is replaced.
     failures
-        Whether to fail one part of each class too, without workloads.
+        Whether to fail one part of each class too.
+    jobs_fail
+        Whether to run the workloads under each of these failures.
     prices
         In place of the catalogue's.
     """
     spec = load_topology(source)
     fabric = build_topology(spec)
-    jobs: dict[str, Job] = {}
-    for name, path in workloads.items():
-        try:
-            time, result = result_on(path, topology_reference(source))
-        except InputError as error:
-            if not _no_route(error):
-                raise
-            jobs[name] = Job(time=JobTime(time_ps=None, bound_ps=None, said=error.message))
-            continue
-        tiers = result.links.by_tier() if result is not None else {}
-        hottest = result.links.hottest(1) if result is not None else []
-        jobs[name] = Job(time=time, tiers=tiers, hottest=str(hottest[0]["link"]) if hottest else "")
+    reference = topology_reference(source)
+    under = dict(workloads) if jobs_fail else {}
+    blast = blast_radius(fabric, topology=reference, scenarios=under) if failures else None
+    if jobs_fail and blast is not None:
+        runs = list(zip(blast.healthy, blast.results, strict=True))
+    else:
+        runs = [result_on(path, reference) for path in workloads.values()]
     return Design(
         name=fabric.name,
         summary=summarise(fabric),
         bill=make_bill(fabric, spec, prices=prices),
         bisection_bps=bisection_cut_bps(fabric),
         ports=ports_left(fabric),
-        jobs=jobs,
-        damages=tuple(blast_radius(fabric)[1]) if failures else (),
+        jobs={name: _job(*run) for name, run in zip(workloads, runs, strict=True)},
+        apart=tuple(apart_groups(fabric)),
+        damages=tuple(blast.damages) if blast is not None else (),
     )
 
 
-def _no_route(error: InputError) -> bool:
-    """Whether a workload cannot run because the fabric does not join its ranks."""
-    return "no route" in error.message
+def _job(time: JobTime, result: Result | None) -> Job:
+    if result is None:
+        return Job(time=time)
+    hottest = result.links.hottest(1)
+    return Job(
+        time=time,
+        tiers=result.links.by_tier(),
+        hottest=str(hottest[0]["link"]) if hottest else "",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +318,7 @@ def _failure_words(first: Design, other: Design) -> list[str]:
     if pairs:
         said.append(
             f"{other.name} leaves {pairs:,} ordered pairs of GPUs without a way on the network: "
-            "those on different rails of different hosts"
+            + "; ".join(str(group) for group in other.apart)
         )
     return said
 

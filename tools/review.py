@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from railweave.tools.blast import blast_radius
 from railweave.tools.bom import make_bill
-from railweave.tools.comparing import damage_dict, topology_reference
+from railweave.tools.comparing import apart_dict, damage_dict, topology_reference
+from railweave.tools.job_groups import group_losses
+from railweave.tools.transports import transport_runs
+from railweave.topologies.apart import apart_groups
 from railweave.topologies.checks import inspect
 from railweave.topologies.load import build_topology, load_topology
 from railweave.topologies.summary import summarise
@@ -19,18 +21,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from railweave.fabric.graph import Fabric
-    from railweave.tools.blast import Damage, JobTime
+    from railweave.tools.blast import Damage
     from railweave.tools.bom import Bill
+    from railweave.tools.job_groups import GroupLoss
+    from railweave.tools.job_time import JobTime
     from railweave.tools.prices import PriceList
+    from railweave.tools.transports import TransportRun
+    from railweave.topologies.apart import Apart
     from railweave.topologies.checks import Report
     from railweave.topologies.spec import TopologySpec
 
-__all__ = ["Review", "Verdict", "review_html", "review_topology"]
+__all__ = ["Review", "Verdict", "review_topology"]
 
 Grade = Literal["blocking", "warning", "note"]
 _GRADES: Final[Mapping[str, Grade]] = {"error": "blocking", "warning": "warning", "info": "note"}
 _SLOW: Final = 1.5
 """A failure that slows a job by more is a warning (assumed)."""
+_ALIKE: Final = 1.01
+"""Times that differ by less are told as equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +64,14 @@ class Review:
         Its bill of materials.
     workloads
         Healthy time of each workload, by name.
+    apart
+        GPUs that the design itself does not join, groups by groups.
+    groups
+        Process groups of the workloads, and how many of them the network does not join.
     damages
         What one failure of each class does, worst first.
+    transports
+        The workloads packet by packet under several transports, where that was asked for.
     verdicts
         Blocking first.
     """
@@ -68,13 +82,24 @@ class Review:
     report: Report
     bill: Bill
     workloads: Mapping[str, JobTime]
+    apart: tuple[Apart, ...]
+    groups: tuple[GroupLoss, ...]
     damages: tuple[Damage, ...]
+    transports: tuple[TransportRun, ...]
     verdicts: tuple[Verdict, ...]
 
     @property
     def blocked(self) -> bool:
         """Whether anything is blocking."""
         return any(verdict.grade == "blocking" for verdict in self.verdicts)
+
+    def runs(self) -> dict[str, Mapping[str, Any]]:
+        """Return the resolved scenario of every run that the review rests on, by its id."""
+        jobs = [*self.workloads.values(), *(job for one in self.damages for job in one.jobs)]
+        jobs += [job.restarted for job in jobs if job.restarted is not None]
+        found = {job.run: job.scenario for job in jobs}
+        found |= {one.run: one.scenario for one in self.transports if one.run}
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the review as plain data."""
@@ -88,14 +113,21 @@ class Review:
             "findings": [finding_dict(one) for one in self.report.findings],
             "facts": [fact_dict(one) for one in self.report.facts],
             "bill": self.bill.to_dict(),
-            "workloads": {name: vars(job) for name, job in self.workloads.items()},
+            "workloads": {name: job.to_dict() for name, job in self.workloads.items()},
+            "apart": [apart_dict(one) for one in self.apart],
+            "process_groups": [one.to_dict() for one in self.groups],
             "failures": [damage_dict(one) for one in self.damages],
+            "transports": [one.to_dict() for one in self.transports],
             "verdict": [vars(one) for one in self.verdicts],
         }
 
 
 def review_topology(
-    source: str, *, scenarios: Mapping[str, Path], prices: PriceList | None = None
+    source: str,
+    *,
+    scenarios: Mapping[str, Path],
+    prices: PriceList | None = None,
+    transports: bool = False,
 ) -> Review:
     """Check a topology, price it, run workloads on it, and fail one part of each class.
 
@@ -107,16 +139,29 @@ def review_topology(
         Workloads by name; their topology is replaced by this one.
     prices
         In place of the catalogue's.
+    transports
+        Run the workloads packet by packet under each of `railweave.tools.transports.TRANSPORTS`.
     """
     spec = load_topology(source)
     fabric = build_topology(spec)
     report = inspect(fabric, spec)
     bill = make_bill(fabric, spec, prices=prices)
-    times, damages = blast_radius(fabric, topology=topology_reference(source), scenarios=scenarios)
-    workloads = dict(zip(scenarios, times, strict=True))
+    reference = topology_reference(source)
+    groups = [
+        one for name, path in scenarios.items() for one in group_losses(name, path, reference)
+    ]
+    blast = blast_radius(fabric, topology=reference, scenarios=scenarios)
+    workloads = dict(zip(scenarios, blast.healthy, strict=True))
+    runs: list[TransportRun] = []
+    if transports:
+        for (name, path), result in zip(scenarios.items(), blast.results, strict=True):
+            runs += transport_runs(name, path, reference, result)
     verdicts = [
         *_of_checks(report),
-        *_of_failures(workloads, damages),
+        *_of_workloads(workloads),
+        *_of_groups(groups),
+        *_of_failures(workloads, blast.damages),
+        *_of_transports(runs),
         *_of_bill(bill),
     ]
     order = ("blocking", "warning", "note")
@@ -128,7 +173,10 @@ def review_topology(
         report=report,
         bill=bill,
         workloads=workloads,
-        damages=tuple(damages),
+        apart=tuple(apart_groups(fabric)),
+        groups=tuple(groups),
+        damages=tuple(blast.damages),
+        transports=tuple(runs),
         verdicts=tuple(verdicts),
     )
 
@@ -146,6 +194,28 @@ def _of_checks(report: Report) -> list[Verdict]:
     return found
 
 
+def _of_workloads(workloads: Mapping[str, JobTime]) -> list[Verdict]:
+    return [
+        Verdict(grade="blocking", text=f"{name} cannot run: {job.said}", basis=f"run {job.run}")
+        for name, job in workloads.items()
+        if job.time_ps is None
+    ]
+
+
+def _of_groups(groups: Sequence[GroupLoss]) -> list[Verdict]:
+    return [
+        Verdict(
+            grade="warning",
+            text=f"{one.apart} of {one.count} {one.name} groups of {one.workload} have members "
+            f"that the network does not join ({one.pairs:,} ordered pairs; {one.example} first): "
+            "their bytes must be passed on over NVLink",
+            basis="process groups",
+        )
+        for one in groups
+        if one.apart
+    ]
+
+
 def _of_failures(workloads: Mapping[str, JobTime], damages: Sequence[Damage]) -> list[Verdict]:
     found = []
     for one in damages:
@@ -156,15 +226,23 @@ def _of_failures(workloads: Mapping[str, JobTime], damages: Sequence[Damage]) ->
                 Verdict(
                     grade="warning",
                     text=f"a lost {failure.part} takes {one.hosts_lost} whole hosts ({said})",
-                    basis="blast radius",
+                    basis=f"failure {failure.example}",
                 )
             )
         for (name, whole), job in zip(workloads.items(), one.jobs, strict=True):
-            if whole.time_ps is None or failure.part == "host":
+            if not whole.time_ps or failure.part == "host":
                 continue
+            grade: Grade = "note"
             if job.time_ps is None:
-                grade: Grade = "warning" if "cable" in failure.part else "note"
-                text = f"{name} stops when a {failure.part} is lost ({said}): {job.said}"
+                grade = "warning" if "cable" in failure.part else "note"
+                text = f"{name} stops when {_a(failure.part)} is lost ({said}): {job.said}"
+                left = job.restarted
+                if left is not None and left.time_ps is not None:
+                    ratio = left.time_ps / whole.time_ps
+                    text += (
+                        f"; started again on the NICs left (run {left.run}) it takes "
+                        f"{ratio:.3g} times as long"
+                    )
             elif job.time_ps > _SLOW * whole.time_ps:
                 grade = "warning"
                 ratio = job.time_ps / whole.time_ps
@@ -172,6 +250,41 @@ def _of_failures(workloads: Mapping[str, JobTime], damages: Sequence[Damage]) ->
             else:
                 continue
             found.append(Verdict(grade=grade, text=text, basis=f"run {job.run}"))
+    return found
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _of_transports(runs: Sequence[TransportRun]) -> list[Verdict]:
+    found = []
+    for workload in dict.fromkeys(one.workload for one in runs):
+        mine = [one for one in runs if one.workload == workload]
+        ended = [one for one in mine if one.time_ps is not None]
+        if not ended:
+            found.append(
+                Verdict(
+                    grade="note",
+                    text=f"transports of {workload}: {mine[0].said}",
+                    basis=f"run {mine[0].run}" if mine[0].run else "transports",
+                )
+            )
+            continue
+        best = min(ended, key=lambda one: one.time_ps or 0)
+        worst = max(ended, key=lambda one: one.time_ps or 0)
+        assert best.time_ps is not None
+        assert worst.time_ps is not None
+        ratio = worst.time_ps / best.time_ps
+        text = (
+            f"{workload} takes {ratio:.3g} times as long with {worst.transport} as with "
+            f"{best.transport}"
+            if ratio > _ALIKE
+            else f"{workload} takes as long with each of {len(ended)} transports"
+        )
+        short = [one.transport for one in mine if one.time_ps is None]
+        text += f"; it does not end with {', '.join(short)}" if short else ""
+        found.append(Verdict(grade="note", text=text, basis=f"runs {best.run}, {worst.run}"))
     return found
 
 
@@ -186,50 +299,3 @@ def _of_bill(bill: Bill) -> list[Verdict]:
             basis="bill of materials",
         )
     ]
-
-
-_PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title><style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
-div {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; margin: .5rem 0 1.5rem; }}
-th, td {{ text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }}
-.blocking td:first-child {{ color: #c22; font-weight: 600; }}
-.warning td:first-child {{ color: #b70; font-weight: 600; }}
-@media print {{ body {{ max-width: none; margin: 0; font-size: 10pt; }} }}
-</style></head><body><h1>{title}</h1>
-{body}</body></html>
-"""  # noqa: E501
-
-
-def review_html(review: Review, sections: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> str:
-    """Write a review as one HTML page that loads nothing.
-
-    Parameters
-    ----------
-    review
-        The review.
-    sections
-        Title and rows of each table, the first row its head; every cell is escaped.
-    """
-    parts = []
-    for title, rows in sections:
-        if not rows[1:]:
-            continue
-        head, *body = rows
-        cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        lines = [
-            f'<tr class="{html.escape(row[0])}">'
-            + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-            + "</tr>"
-            for row in body
-        ]
-        parts.append(
-            f"<h2>{html.escape(title)}</h2><div><table><thead><tr>{cells}</tr></thead><tbody>"
-            f"{''.join(lines)}</tbody></table></div>"
-        )
-    return _PAGE.format(title=html.escape(f"Review of {review.fabric.name}"), body="\n".join(parts))

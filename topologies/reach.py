@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
 
 __all__ = [
+    "ReachClasses",
     "cross_rail_pairs",
     "joined_labels",
     "list_unreachable",
     "one_rail",
     "pieces",
+    "reach_classes",
     "unreachable_pairs",
 ]
 
@@ -67,7 +69,7 @@ def pieces(fabric: Fabric) -> list[list[str]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Classes:
+class ReachClasses:
     """The GPUs of a fabric by what they can reach.
 
     ``nvlink`` and ``pcie`` label the domains of each GPU, ``place`` says where on the network its
@@ -111,7 +113,8 @@ class _Classes:
         return np.flatnonzero(apart & self.cut[self.place[gpu], self.place])
 
 
-def _classes(fabric: Fabric) -> _Classes:
+def reach_classes(fabric: Fabric) -> ReachClasses:
+    """Return the classes of a fabric's GPUs by what they can reach."""
     gpus = fabric.gpus
     pcie = fabric.link_used & (fabric.link_model == LinkModel.PCIE)
     inside = joined_labels(fabric, fabric.link_up & pcie)
@@ -119,7 +122,7 @@ def _classes(fabric: Fabric) -> _Classes:
     usable = (nic >= 0) & (inside[gpus] == inside[nic])
     reach, place = _nic_reach(fabric)
     nvlink = fabric.link_up & (fabric.link_model == LinkModel.NVLINK)
-    return _Classes(
+    return ReachClasses(
         nvlink=joined_labels(fabric, nvlink)[gpus],
         pcie=inside[gpus],
         place=np.where(usable, place[nic], len(reach) - 1),
@@ -135,14 +138,14 @@ def unreachable_pairs(fabric: Fabric) -> tuple[int, tuple[str, str] | None]:
     descending after (never up again). Where switches have no tiers any path will do. Bytes that a
     GPU would have to pass on are not counted as joining: that is for a collective to arrange.
     """
-    found = _classes(fabric)
+    found = reach_classes(fabric)
     lost = found.count()
     return lost, next(_list(fabric, found), None) if lost else None
 
 
 def cross_rail_pairs(fabric: Fabric) -> tuple[int, tuple[str, str] | None]:
     """Count and name as `unreachable_pairs` does those whose NICs are of different rails."""
-    found = _classes(fabric)
+    found = reach_classes(fabric)
     rail = fabric.rail[fabric.gpu_nic[fabric.gpus]]
     rail_of = np.full(len(found.cut), -1, np.int64)
     rail_of[found.place] = rail
@@ -160,10 +163,10 @@ def one_rail(fabric: Fabric, a: str, b: str) -> bool:
 
 def list_unreachable(fabric: Fabric) -> Iterator[tuple[str, str]]:
     """Yield the names of each ordered pair of GPUs that nothing joins, in index order."""
-    yield from _list(fabric, _classes(fabric))
+    yield from _list(fabric, reach_classes(fabric))
 
 
-def _list(fabric: Fabric, found: _Classes) -> Iterator[tuple[str, str]]:
+def _list(fabric: Fabric, found: ReachClasses) -> Iterator[tuple[str, str]]:
     names = [fabric.device_names[gpu] for gpu in fabric.gpus.tolist()]
     some: NDArray[np.bool_] = np.asarray(found.cut[:, np.unique(found.place)].any(axis=1))
     for gpu in np.flatnonzero(some[found.place]).tolist():

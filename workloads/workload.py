@@ -345,7 +345,15 @@ def relocated(error: InputError, document: Document, loc: tuple[Key, ...]) -> In
     """Return an error with its place in ``document``: the key path ``loc``, then its own field."""
     inner = error.field.split(".") if error.field else []
     keys = (*loc, *(int(key) if key.isdigit() else key for key in inner))
-    return document.error(error.message, at=keys, expected=error.expected, nearest=error.nearest)
+    at = document.error(error.message, at=keys)
+    return type(error)(
+        at.message,
+        file=at.file,
+        line=at.line,
+        field=at.field,
+        expected=error.expected,
+        nearest=error.nearest,
+    )
 
 
 @contextmanager

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "markdown_table"]
 
+_PARTS = ("host", "leaf", "spine", "core", "plane", "optic", "nic", "host-leaf cable",
+          "leaf-spine cable", "spine-core cable")  # fmt: skip
+
 
 def compare(
     sources: Annotated[
@@ -38,6 +41,10 @@ def compare(
     failures: Annotated[
         bool, typer.Option(help="Fail one part of each class of every design.")
     ] = True,
+    jobs_fail: Annotated[
+        bool,
+        typer.Option("--jobs-fail", help="Run the workloads under each of these failures too."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the page there, as Markdown."),
@@ -68,7 +75,13 @@ def compare(
         if len(workloads) < len(workload or ()):
             raise InputError("two workloads have one name", field="--workload")
         designs = [
-            look_at(source, workloads=workloads, failures=failures, prices=table)
+            look_at(
+                source,
+                workloads=workloads,
+                failures=failures,
+                jobs_fail=jobs_fail,
+                prices=table,
+            )
             for source in sources
         ]
         rows, words = _design_rows(designs), compare_words(designs)
@@ -158,9 +171,27 @@ def _design_rows(designs: "Sequence[Design]") -> list[tuple[str, ...]]:
         row(f"{name}: bound", [_bound(one, name) for one in designs])
         for tier in ("nvlink", "host-leaf", "leaf-spine", "spine-core"):
             row(f"{name}: bytes on {tier}", [_bytes(one, name, tier) for one in designs])
-    for part in ("leaf", "spine", "plane", "optic", "nic"):
+    for part in _PARTS:
         row(f"one {part} lost", [_lost(one, part) for one in designs])
+    for name in designs[0].jobs:
+        for part in _PARTS:
+            row(f"{name}, one {part} lost", [_job_lost(one, name, part) for one in designs])
     return rows
+
+
+def _job_lost(one: "Design", name: str, part: str) -> str:
+    """Write a job's time under the failure of a part over its healthy one, and over its bound."""
+    found = one.damage(part)
+    whole = one.jobs[name].time
+    if found is None or not found.jobs or not whole.time_ps:
+        return "-"
+    job = found.jobs[list(one.jobs).index(name)]
+    left = job.after_all
+    if left.time_ps is None:
+        return "stops"
+    bound = left.time_ps / left.bound_ps if left.bound_ps else 1.0
+    figures = f"x{left.time_ps / whole.time_ps:.3f} ({bound:.3f})"
+    return figures if job.time_ps is not None else f"stops, then {figures}"
 
 
 def _ports(one: "Design") -> str:

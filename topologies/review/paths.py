@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from railweave.topologies.apart import apart_groups
 from railweave.topologies.reach import (
     cross_rail_pairs,
     list_unreachable,
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.topologies.review.case import Case
 
-__all__ = ["Diversity", "path_diversity", "without_top_tier"]
+__all__ = ["Diversity", "path_diversity", "without_top_switches", "without_top_tier"]
+
+_NAMED: Final = 16
+"""Groups of pairs that a message names."""
 
 _SEARCHED: Final = 20_000
 """Unreachable pairs that are looked through for one that no other finding explains."""
@@ -92,9 +96,17 @@ def rails_apart(case: Case) -> Iterator[Found | Fact]:
         yield Found(
             level="info",
             message=f"{by_design} ordered pairs of GPUs are on rails that nothing joins, "
-            f"{named[0]} and {named[1]} first: their bytes must be passed on over NVLink",
+            f"{named[0]} and {named[1]} first: their bytes must be passed on over NVLink; "
+            f"{_by_name(case.fabric)}",
             where=named,
         )
+
+
+def _by_name(fabric: Fabric) -> str:
+    """Name all pairs that nothing joins."""
+    groups = apart_groups(fabric)
+    shown = "; ".join(str(group) for group in groups[:_NAMED])
+    return shown + (f"; and {len(groups) - _NAMED} more groups" if len(groups) > _NAMED else "")
 
 
 class Diversity(NamedTuple):
@@ -204,6 +216,16 @@ def _at_fault_above(case: Case) -> list[int]:
     return [device for device in case.causes if int(case.fabric.tier[device]) > 1]
 
 
+def without_top_switches(fabric: Fabric) -> Fabric:
+    """Return the fabric without the links of its highest tier; of one tier only, as it is."""
+    top = int(fabric.tier.max(initial=0))
+    if top < 2:
+        return fabric
+    gone = fabric.tier == top
+    links = fabric.link_up & ~(gone[fabric.link_src] | gone[fabric.link_dst])
+    return fabric.with_links(up=links)
+
+
 def without_top_tier(fabric: Fabric) -> tuple[int, int, int]:
     """Return what becomes of GPU pairs without the highest tier of switches.
 
@@ -213,10 +235,7 @@ def without_top_tier(fabric: Fabric) -> tuple[int, int, int]:
         Ordered pairs that lose their way on the network; those of them whose NICs are of one
         rail; and all ordered pairs.
     """
-    top = int(fabric.tier.max(initial=0))
-    gone = fabric.tier == top
-    links = fabric.link_up & ~(gone[fabric.link_src] | gone[fabric.link_dst])
-    cut = fabric.with_links(up=links)
+    cut = without_top_switches(fabric)
     lost, _ = unreachable_pairs(cut)
     before, _ = unreachable_pairs(fabric)
     rails = fabric.rail[fabric.gpu_nic[fabric.gpus]] >= 0
