@@ -242,7 +242,7 @@ def test_rail_only_names_the_pairs_and_the_groups_that_lose_each_other(call, tmp
     (group,) = data["process_groups"]
     assert (group["count"], group["ranks"], group["apart"]) == (1, 512, 1)
     assert group["pairs"] == 225_792
-    assert "a2a cannot run: no route from 'h0/gpu0' to 'h1/gpu1'" in data["verdict"][0]["text"]
+    assert "a2a cannot run: no route from 'h0/gpu" in data["verdict"][0]["text"]
 
 
 TRAINING = """

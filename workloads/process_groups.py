@@ -79,7 +79,7 @@ def _of_pools(workload: ServingModel, context: WorkloadContext) -> Iterator[Proc
     placed = place_pools(workload, context)
     tp = {}
     for name, replicas in placed.items():
-        pool = getattr(workload, name)
+        pool = workload.pools[name]
         tp[name] = pool.tp
         for devices in replicas:
             yield from _of_plan(ParallelismPlan(tp=pool.tp, pp=pool.pp), devices, f"{name} ")
