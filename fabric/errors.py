@@ -19,13 +19,30 @@ __all__ = [
     "StalledError",
     "UnreachableError",
     "nearest_name",
+    "one_line",
 ]
+
+
+def one_line(text: str) -> str:
+    r"""Write what no line of a terminal holds as escapes: names may hold anything.
+
+    Examples
+    --------
+    >>> print(one_line("h\n0"))
+    h\n0
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class RailweaveError(Exception):
     """Root of railweave's errors; ``exit_code`` is what the command line exits with."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class InputError(RailweaveError):
@@ -86,7 +103,7 @@ class InputError(RailweaveError):
             text += f"; expected {self.expected}"
         if self.nearest:
             text += f"; did you mean '{self.nearest}'?"
-        return text
+        return one_line(text)
 
 
 class UnreachableError(InputError):

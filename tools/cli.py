@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 from typer.main import get_command
 
-from railweave.fabric.errors import PhysicsError, RailweaveError
+from railweave.fabric.errors import PhysicsError, RailweaveError, one_line
 from railweave.tools.commands.bom import bom
 from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.compare import compare
@@ -136,7 +136,7 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        note(f"error: {error.filename or 'system'}: {error.strerror or error}")
+        note(one_line(f"error: {error.filename or 'system'}: {error.strerror or error}"))
         return EXIT_USAGE
     except Exception:
         traceback.print_exc()

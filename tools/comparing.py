@@ -234,9 +234,17 @@ def read_run_figures(folder: Path) -> RunFigures:
         raise InputError(
             "there is no run in this folder", file=str(folder), expected="a folder with result.json"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+    except KeyError as error:
         raise InputError(
-            f"this is not the result of a run ({type(error).__name__})", file=str(path)
+            f"this is not the result of a run: it has no {error}",
+            file=str(path),
+            expected="the folder of a run",
+        ) from None
+    except (ValueError, TypeError, AttributeError):
+        raise InputError(
+            "this is not the result of a run", file=str(path), expected="the folder of a run"
         ) from None
 
 

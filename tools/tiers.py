@@ -181,8 +181,8 @@ def arrange(
         There is no such group or plane.
     """
     level, planes = switch_levels(fabric), planes_of(fabric)
-    if plane is not None and plane not in planes:
-        known = sorted({int(one) for one in planes if one >= 0})
+    known = sorted({int(one) for one in planes if one >= 0})
+    if plane is not None and plane not in known:
         raise InputError(
             f"there is no plane {plane}",
             field="--plane",

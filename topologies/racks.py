@@ -203,7 +203,14 @@ def _place_hosts(
         room = (hall.units - _KEPT_UNITS) // height
         if power:
             room = min(room, hall.power_mw // power)
-        room = domain_hosts or max(1, room)
+        if room < 1 and not domain_hosts:
+            drawn = f" and {power / 1e6:g} kW" if power else ""
+            raise InputError(
+                f"a rack of {hall.units} units ({_KEPT_UNITS} kept free) and "
+                f"{hall.power_mw / 1e6:g} kW holds no {model or 'host'} of {height} units{drawn}",
+                expected="racks of more power (--rack-power) or height (--rack-units)",
+            )
+        room = domain_hosts or room
         per_rack[model] = room
         group = int(group_of_host[host])
         if filled >= room or (group, model) != before:

@@ -21,9 +21,9 @@ def shown_money(cents: "int | None", currency: str) -> str:
     Examples
     --------
     >>> shown_money(285404400, "USD"), shown_money(None, "USD")
-    ('2,854,044 USD', '-')
+    ('2,854,044 USD', 'unpriced')
     """
-    return "-" if cents is None else f"{round(cents / 100):,} {currency}"
+    return "unpriced" if cents is None else f"{round(cents / 100):,} {currency}"
 
 
 def shown_power(power_mw: "int | None") -> str:
@@ -117,7 +117,8 @@ def _show(bill: "Bill") -> None:
         ("cost", shown_money(bill.cost_cents, bill.currency), bill.missing("cents")),
         ("power", shown_power(bill.power_mw), bill.missing("power_mw")),
     ):
-        without = f", without {', '.join(dict.fromkeys(missing))}: not known" if missing else ""
+        word = "unpriced" if what == "cost" else "of unknown power"
+        without = f", without {', '.join(dict.fromkeys(missing))}: {word}" if missing else ""
         emit(f"{what} of the fabric  {shown}{without}")
     emit(
         "Prices are assumptions (one shop, one day) unless they come from a price file; hosts are "

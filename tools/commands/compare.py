@@ -137,6 +137,10 @@ def _design_rows(designs: "Sequence[Design]") -> list[tuple[str, ...]]:
         row(title, [f"{one.bill.number(group):,}" for one in designs])
     row("cost of the fabric", [shown_money(o.bill.cost_cents, o.bill.currency) for o in designs])
     row(
+        "unpriced, and not in it",
+        [", ".join(dict.fromkeys(o.bill.missing("cents"))) or "-" for o in designs],
+    )
+    row(
         "of which without NICs",
         [
             shown_money(
