@@ -17,7 +17,7 @@ J. Parallel Distrib. Comput. 69 (2009); the same steps as NCCL's ring kernels.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -37,63 +37,52 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-__all__ = ["ring_all_gather", "ring_all_reduce", "ring_barrier", "ring_reduce_scatter"]
+_PIECES: Final = 4
+_LEAST_BYTES: Final = 4096  # a shorter piece would not fill a packet
+_MOST_RUNS: Final = 2**20  # of a schedule whose pieces were not asked for
+
+__all__ = [
+    "ring_all_gather",
+    "ring_all_reduce",
+    "ring_barrier",
+    "ring_pieces",
+    "ring_reduce_scatter",
+]
 
 
-def _ring(ranks: int, *, steps: int, reducing: int, first: int) -> Structure:
-    """Build ``steps`` steps of a ring, of which the first ``reducing`` combine.
+def _looped_rings(
+    shape: Shape, *, steps: int, reducing: int, first: int, channels: int, chunks: int
+) -> Structure:
+    """Build rings of several channels and pieces, a node for each rank of each.
 
-    In step ``s`` rank ``r`` sends chunk ``r - s + first`` (modulo the number of ranks): that is
-    run ``s`` of node ``r``.
-    """
-    build = StructureBuilder(n_ranks=ranks, n_chunks=ranks)
-    if steps:
-        rank = np.arange(ranks, dtype=np.int32)
-        node = build.transfers(
-            src=rank,
-            dst=np.roll(rank, -1),
-            chunk=(rank + np.int32(first)) % np.int32(ranks),
-            combine=reducing > 0,
-        )
-        build.loop(
-            node, after=np.roll(node, -1), runs=steps, first=0, cycle=ranks, combining=reducing
-        )
-    return build.finish()
-
-
-def _looped_rings(shape: Shape, *, steps: int, reducing: int, channels: int) -> Structure:
-    """Build rings of several channels, a node for each rank of each that runs once per step.
-
-    Chunk ``channel * ranks + place`` belongs to the rank at that place of the channel's ring, so
-    that it is for operations whose result has no order of ranks: all_reduce.
+    Pieces that no slot holds back are rings on one connection. In step ``s`` the rank at place
+    ``p`` of a ring sends its chunk ``p - s + first`` (modulo the number of ranks), which is of the
+    rank at that place: run ``s`` of its node.
     """
     ranks = shape.ranks
-    orders = channel_orders(shape, channels)
-    build = StructureBuilder(n_ranks=ranks, n_chunks=ranks * channels)
-    first = np.arange(channels, dtype=np.int32)[:, None] * np.int32(ranks)
-    place = np.arange(ranks, dtype=np.int32)[None, :]
-    node = build.transfers(
-        src=orders,
-        dst=np.roll(orders, -1, axis=1),
-        chunk=first + (place - np.int32(1)) % np.int32(ranks),
-        combine=True,
-        channel=np.arange(channels, dtype=np.int32)[:, None],
-    )
-    build.loop(
-        node,
-        after=np.roll(node, -1, axis=1),
-        runs=steps,
-        first=first,
-        cycle=ranks,
-        combining=reducing,
-    )
-    return build.finish()
+    orders = np.repeat(channel_orders(shape, channels), chunks, axis=0)
+    build = StructureBuilder(n_ranks=ranks, n_chunks=ranks * len(orders))
+    if steps:
+        base = np.arange(len(orders), dtype=np.int32)[:, None] * np.int32(ranks)
+        place = np.arange(ranks, dtype=np.int32)[None, :]
+        node = build.transfers(
+            src=orders,
+            dst=np.roll(orders, -1, axis=1),
+            chunk=base + (place + np.int32(first)) % np.int32(ranks),
+            combine=reducing > 0,
+            channel=np.arange(len(orders), dtype=np.int32)[:, None] // np.int32(chunks),
+        )
+        build.loop(
+            node, after=np.roll(node, -1, axis=1), runs=steps, first=base, cycle=ranks,
+            combining=reducing,
+        )  # fmt: skip
+    return build.finish(order=orders.ravel() if len(orders) > 1 else None)
 
 
 def _rings(
     shape: Shape, *, steps: int, reducing: int, first: int, channels: int, chunks: int, slots: int
 ) -> Structure:
-    """Build rings of several channels or chunks; node axes are step, chunk, channel, position.
+    """Build rings whose pieces wait for slots; node axes are step, chunk, channel, position.
 
     Chunk ``(rank * channels + channel) * chunks + piece`` belongs to a rank's share.
     """
@@ -115,8 +104,7 @@ def _rings(
     )
     if steps:
         build.depend(before=node[:-1], after=np.roll(node[1:], -1, axis=3))
-        if slots < chunks:  # else a message cannot start before the one a step before arrived
-            limit_to_slots(build, node.reshape(-1, channels, ranks), slots)
+        limit_to_slots(build, node.reshape(-1, channels, ranks), slots)
     return build.finish()
 
 
@@ -125,10 +113,10 @@ def _build(
 ) -> Structure:
     steps = turns * (shape.ranks - 1)
     reducing = (shape.ranks - 1) * reduces
-    if channels == chunks == 1:
-        return _ring(shape.ranks, steps=steps, reducing=reducing, first=first)
-    if chunks == 1 and turns == 2 and steps:
-        return _looped_rings(shape, steps=steps, reducing=reducing, channels=channels)
+    if slots >= chunks:  # a message cannot start before the one a step before arrived
+        return _looped_rings(
+            shape, steps=steps, reducing=reducing, first=first, channels=channels, chunks=chunks
+        )
     return _rings(
         shape,
         steps=steps,
@@ -160,6 +148,17 @@ def _ring_ps(
     each = share / chunks  # channels share the links, so that each gets on as one would alone
     start = last_start_ps(steps * chunks, min(chunks, slots), alpha_ps=links.alpha_ps, each_ps=each)
     return start + links.alpha_ps + each
+
+
+def ring_pieces(ranks: int, channels: int, size_bytes: int) -> int:
+    """Return in how many pieces rings of several channels hand a share on, as NCCL does in slots.
+
+    As one message each, equal shares of all channels would keep step on the links that they share,
+    which any order of packets breaks: up to 5 % of the time.
+    """
+    share = size_bytes // (ranks * channels)
+    most = min(_PIECES, share // _LEAST_BYTES, _MOST_RUNS // (2 * ranks * ranks * channels))
+    return 1 << max(most.bit_length() - 1, 0)
 
 
 def _sized(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from railweave.collectives.algorithm import Links
 from railweave.fabric.schedule import NodeKind
 
 if TYPE_CHECKING:
@@ -45,6 +46,23 @@ class Tuning:
     root_delay_ps: int = 0
     local_scale: float = 1.0
     net_scale: float = 1.0
+
+    def felt(self, links: Links, *, across: bool) -> Links:
+        """Return what a message costs under the protocol, for those that cut buffers in pieces.
+
+        ``across`` tells whether the first latency and rate of ``links`` are those between nodes.
+        """
+        delay, scale = (
+            (self.net_delay_ps, self.net_scale)
+            if across
+            else (self.local_delay_ps, self.local_scale)
+        )
+        return Links(
+            alpha_ps=links.alpha_ps + delay,
+            rate_bps=max(round(links.rate_bps / scale), 1),
+            local_alpha_ps=links.local_alpha_ps + self.local_delay_ps,
+            local_rate_bps=max(round(links.local_rate_bps / self.local_scale), 1),
+        )
 
 
 def tuned(schedule: Schedule, tuning: Tuning, *, node: NDArray[np.int32]) -> Schedule:

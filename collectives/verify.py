@@ -114,11 +114,11 @@ def _contract(
     ranks, chunks = range(n), range(schedule.n_chunks)
     everyone = (1 << n) - 1
     order = list(ranks) if schedule.order is None else schedule.order.tolist()
-    if sorted(order) != list(ranks):
-        raise CheckError(f"{op}: the order of the ranks' shares does not name each rank once")
-    if op in _SHARED and schedule.n_chunks % n:
+    if sorted(order) != sorted([*ranks] * (len(order) // n)):
+        raise CheckError(f"{op}: the order of shares does not name each rank equally often")
+    if op in _SHARED and schedule.n_chunks % len(order):
         raise CheckError(f"{op}: {schedule.n_chunks} chunks cannot be shared evenly")
-    share = max(schedule.n_chunks // n, 1)
+    share = max(schedule.n_chunks // len(order), 1)
     home = [order[c // share] for c in chunks] if op in _SHARED else []
     each = {(r, c): 1 << r for r in ranks for c in chunks} if op in _REDUCING else {}
     match op:

@@ -67,8 +67,8 @@ class Schedule:
     n_chunks
         Number of logical chunks that ``chunk`` counts.
     order
-        Optional int32 (n_ranks,): where each rank has a share of the chunks, the ranks in order
-        of their shares; None: rank ``r`` has share ``r``. Engines ignore it.
+        Optional int32 (shares,): where each rank has a share of the chunks, or several, the ranks
+        in order of these shares; None: rank ``r`` has share ``r``. Engines ignore it.
     loops
         How often nodes run, where some run more than once (`railweave.fabric.loops`). ``n_deps``
         counts the predecessors of a node's first run.

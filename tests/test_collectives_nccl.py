@@ -253,11 +253,20 @@ def test_engines_agree_on_an_idle_box(algorithm: str, engine: str) -> None:
     assert other.time_ps == pytest.approx(fluid.time_ps, rel=0.02)
 
 
-@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "alltoall"])
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "alltoall", "broadcast", "reduce"])
 def test_engines_agree_between_boxes(op: str) -> None:
     size = 2**24
     fluid = bench(op, 16).run(size)
     packet = bench(op, 16, engine="packet").run(size)
+    assert packet.time_ps == pytest.approx(fluid.time_ps, rel=0.02)
+
+
+@pytest.mark.parametrize("size_MiB", [10, 12, 14, 24])
+@pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
+def test_engines_agree_on_what_is_forced(algorithm: str, size_MiB: int) -> None:
+    size = size_MiB * 2**20
+    fluid = bench("all_reduce", 16, algorithm=algorithm).run(size)
+    packet = bench("all_reduce", 16, algorithm=algorithm, engine="packet").run(size)
     assert packet.time_ps == pytest.approx(fluid.time_ps, rel=0.02)
 
 

@@ -17,6 +17,7 @@ from railweave.collectives.choice import Choice, choose
 from railweave.collectives.nccl_model import ALGORITHMS, Box
 from railweave.collectives.operations import canonical_op
 from railweave.collectives.predict import PAYLOAD, slowness
+from railweave.collectives.ring import ring_pieces
 from railweave.collectives.select import select_algorithm
 from railweave.collectives.traffic import traffic_of
 from railweave.collectives.tuned import Tuning, tuned
@@ -170,21 +171,13 @@ class Nccl:
         if name in _STRIPED and options.get("channels") is None and machines.nodes > 1:
             channels = machines.least_ranks * machines.nics_per_gpu
             options["channels"] = min(channels, _MOST_CHANNELS)
+            if name == "ring" and options.get("chunk_bytes") is None:
+                options["chunks"] = ring_pieces(machines.ranks, options["channels"], size_bytes)
         if canonical_op(op) == "barrier":
             options = {}
         devices, node = machines.devices, machines.node
         if name == "collnet" and machines.nodes > 1:
             options["groups"], devices, node = machines.aggregation()
-        schedule = plan(
-            op,
-            ranks=machines.ranks,
-            size_bytes=size_bytes,
-            algorithm=name,
-            hosts=machines.node.tolist(),
-            links=self.links,
-            step_delay_ps=0,
-            **options,
-        )
         counts = traffic_of(
             op,
             chosen.algorithm if chosen.algorithm in (*ALGORITHMS, "P2P") else "Ring",
@@ -193,6 +186,21 @@ class Nccl:
             gpus_per_node=self.box.gpus_per_node,
         )
         tuning, local_idle, net_idle = self._tuning(name, chosen, counts)
+        links = self.links
+        if links is not None:  # pieces are cut for what messages cost under the protocol
+            links = tuning.felt(links, across=machines.nodes > 1)
+        schedule = plan(
+            op,
+            ranks=machines.ranks,
+            size_bytes=size_bytes,
+            algorithm=name,
+            hosts=machines.node.tolist(),
+            links=None
+            if self.links is None
+            else tuning.felt(self.links, across=machines.nodes > 1),
+            step_delay_ps=0,
+            **options,
+        )
         if name != "collnet":
             devices, node = machines.with_switches(schedule.switches)
         return NcclRun(
