@@ -133,7 +133,7 @@ class FluidState:
         self.slots = grown(self.slots, rows, used)
         rows = len(self.slots)
         lists = np.empty((lay.LISTS, max(rows, self.n_links)), np.int32)
-        known = max(used, min(self.n_links, self.lists.shape[1]))
+        known = min(max(used, self.n_links), self.lists.shape[1])  # slots may be counted ahead
         lists[:, :known] = self.lists[:, :known]
         self.lists = lists
         self.ends = grown(self.ends, rows, run.active)

@@ -383,3 +383,13 @@ def test_flows_the_other_way_on_the_same_cables(ack_every: int) -> None:
     assert (seen.collectives[0][2] == alone) == (ack_every == 0)
     acts.append((60 * 10**6, flow(0, 1, 10**6, "same way")))
     assert both(acts, ack_every=ack_every).collectives[0][2] > alone
+
+
+@pytest.mark.parametrize("others", [33, 34, 35])
+def test_a_disturbed_exchange_finds_room_beside_many_flows(others: int) -> None:
+    # 30 flows of the exchange join the others' at an instant at which 64 slots are almost or just
+    # taken: the arrays grow while it moves in.
+    acts = [(0, collective(range(6), 6 * 10**7, op="all_to_all"))]
+    acts += [(1, flow(6, 7, 10**7, f"o{i}")) for i in range(others)]
+    seen = both([*acts, (10**9, flow(0, 1, 10**6))], sample=[10**8])
+    assert seen.remembered
