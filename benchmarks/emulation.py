@@ -69,6 +69,10 @@ def scenario(topology: dict[str, Any], flows: list[dict[str, Any]]) -> dict[str,
     return {"schema": 1, "topology": topology, "workload": {"kind": "flows", "flows": flows}}
 
 
+REPEATED: list[str] = []
+"""Runs that were refused, as the CPUs had no room, and why."""
+
+
 class Patience:
     """Waits for a quiet machine, all in all no longer than a given time in s."""
 
@@ -86,14 +90,16 @@ class Patience:
         cls.left_s = max(0.0, cls.left_s - (time.monotonic() - began))
 
 
-def valid(source: Scenario, options: Options) -> Emulation | None:
-    """Emulate; None where the CPUs were busy every time."""
+def valid(what: str, source: Scenario, options: Options) -> Emulation | None:
+    """Emulate until a run is valid; None where none of a few was."""
     for _ in range(TRIES):
         Patience.wait()
         emulation = emulate(source, options)
         emulation.measured.raise_for_status()
-        if emulation.headroom is not None and emulation.headroom.valid:
+        why_not = None if emulation.headroom is None else emulation.headroom.why_not
+        if why_not is None:
             return emulation
+        REPEATED.append(f"{what}: {why_not}")
     return None
 
 
@@ -107,9 +113,10 @@ def traffic(mode: str) -> tuple[list[Line], dict[str, list[float]]]:
     ):
         for name, flows in listed.items():
             source = load_for_emulation(scenario(topology, flows))
-            emulation = valid(source, Options(mode=mode, scale=SCALE))  # type: ignore[arg-type]
+            what = f"{fabric}, {name}, {mode}"
+            emulation = valid(what, source, Options(mode=mode, scale=SCALE))  # type: ignore[arg-type]
             if emulation is None:
-                lines.append(Line((fabric, name, mode, "not valid: CPUs busy"), False))
+                lines.append(Line((fabric, name, mode, "not valid"), False))
                 continue
             compared = compare(emulation)
             found = [abs(row.error) for row in compared.flows]
@@ -123,13 +130,20 @@ def traffic(mode: str) -> tuple[list[Line], dict[str, list[float]]]:
                         *(percent(percentile(found, p)) for p in (50, 90, 100)),
                         percent(compared.makespan.error, sign=True),
                         percent(max(abs(row.error) for row in compared.links)),
-                        f"{100 * emulation.headroom.busy:.0f} %",  # type: ignore[union-attr]
+                        *cpus(emulation.headroom),
                     ),
                     None,
                 )
             )
             print(" | ".join(lines[-1].cells), file=sys.stderr, flush=True)
     return lines, errors
+
+
+def cpus(room: Headroom | None) -> tuple[str, str]:
+    """Write how busy the CPUs were, and the most that moving bytes needed of one."""
+    if room is None:
+        return "-", "-"
+    return f"{100 * room.busy:.0f} %", "-" if room.moving is None else f"{100 * room.moving:.0f} %"
 
 
 def verdicts(mode: str, errors: dict[str, list[float]]) -> list[Line]:
@@ -232,9 +246,9 @@ def failures() -> list[Line]:
         if duration:
             fault["for"] = duration
         model = source.model.model_copy(update={"faults": (FaultModel(**fault),)})  # type: ignore[arg-type]
-        emulation = valid(replace(source, model=model), Options())
+        emulation = valid(name, replace(source, model=model), Options())
         if emulation is None:
-            lines.append(Line((name, "not valid: CPUs busy", ""), False))
+            lines.append(Line((name, "not valid", ""), False))
             continue
         stall_ms = emulation.stalls["f"].length_ns / 1e6
         error = compare(emulation).flows[0].error
@@ -308,12 +322,13 @@ def main() -> int:
     took = time.monotonic() - began
     text = "\n\n".join(
         [
-            f"Measured in {took:.0f} s on {where}.",
+            f"Measured in {took:.0f} s on {where}. Runs refused for want of CPU and repeated: "
+            f"{'; '.join(REPEATED) or 'none'}.",
             f"Settings were chosen on: {cases.CHOSEN_ON}. They were judged on:",
             table(("claim", "measured", "limit"), verdict),
             table(
                 ("fabric", "traffic", "mode", "flows", "median", "p90", "max", "makespan",
-                 "links", "CPUs"),
+                 "links", "CPUs", "moving"),
                 detail,
             ) if detail else "",
             table(("gloo all_reduce", "ranks", "size", "predicted", "measured", "error", "limit"),

@@ -18,7 +18,8 @@ from railweave.workloads.shapes import load_shape
 CHOSEN_ON = (
     "eight flows of 4 MB between the leaves of the 8-host fabric, each way, apart and collided; "
     "all_reduce of 1 and 4 MiB and all_to_all of 8 MiB over its 8 hosts; an incast of four, five "
-    "crossing flows and 30 Poisson flows of another seed there"
+    "crossing flows and 30 Poisson flows of another seed there; permutations, ring steps and "
+    "all_to_all of other seeds and sizes on both fabrics; gloo's all_reduce of 1.25, 1.5 and 3 MiB"
 )
 
 RATE, FAST = "400Gbps", "800Gbps"

@@ -139,7 +139,7 @@ def predicted_s(source: Any, lab: Lab, routing: Any, ranks: int, *, down: bool) 
 
 def gloo_rows(python: str) -> list[Line]:
     """Return the lines of the gloo table; none where there is no PyTorch."""
-    from emulation import SCALE, TRIES, Line, Patience, percent
+    from emulation import REPEATED, SCALE, TRIES, Line, Patience, percent
 
     if not has_torch(python):
         return []
@@ -149,22 +149,21 @@ def gloo_rows(python: str) -> list[Line]:
             source = source_for(ranks)
             plan, routing, _ = lay_out(source, Options(scale=SCALE))
             plan = replace(plan, hops=steered(plan, choice))  # type: ignore[arg-type]
-            why = ""
             for _ in range(TRIES):
                 Patience.wait()
                 with Lab(plan, mode="fifo", limit_s=120, acks_first=False) as lab:
                     reports = measured(lab, ranks, python)
-                    if not headroom(reports[0]).valid:
-                        why = "not valid: CPUs busy"
-                        continue
-                    if not know_circuits(lab, ranks, reports):
-                        why = "connections not found"
+                    refused = headroom(reports[0]).why_not
+                    if refused is None and not know_circuits(lab, ranks, reports):
+                        refused = "connections not found"
+                    if refused is not None:
+                        REPEATED.append(f"gloo {name}, {ranks} ranks: {refused}")
                         continue
                     down = sends_down(lab, ranks)
                     foretold = predicted_s(source, lab, routing, ranks, down=down)
                     break
             else:
-                lines.append(Line((name, str(ranks), why), False))
+                lines.append(Line((name, str(ranks), "not valid"), False))
                 continue
             for size, expected in zip(SIZES, foretold, strict=True):
                 took = median(reports[0]["times"][str(size)])

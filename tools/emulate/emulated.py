@@ -9,26 +9,25 @@ scale, and while nothing is under way it is not waited for.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, RailweaveError, StalledError
 from railweave.fabric.jobs import Job
-from railweave.fabric.schedule import NodeKind
 from railweave.fabric.units import PS_PER_S
 from railweave.tools.emulate.armed import Armed
 from railweave.tools.emulate.buckets import CreditedBounds
 from railweave.tools.emulate.kernel_routing import KernelRouting
 from railweave.tools.emulate.predicting import check_flow
+from railweave.tools.emulate.requests import Requests
 from railweave.tools.emulate.sandbox import SandboxError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
     import simpy
     from numpy.typing import NDArray
 
@@ -41,7 +40,6 @@ __all__ = ["EmulatedEngine", "Stall"]
 _TURN_NS: Final = 50_000_000  # others (Ctrl-C) get a turn this often
 _SETTLE_NS: Final = 5_000_000  # before traffic begins after a pause: buckets fill, queues drain
 _HOPELESS_NS: Final = 20_000_000_000  # no end in sight for so long after it was due: stalled
-_NO_WIRE: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +86,7 @@ class EmulatedEngine(CreditedBounds):
         self.ended_ns = 0
         self._ready: dict[str, tuple[Flow, BoundSchedule]] = {}
         self._armed = Armed()
+        self._requests = Requests(self.kernel, self.table, scale=lab.plan.scale)
         self._waiting: list[Job] = []
         self._jobs: dict[int, Job] = {}
         self._ended: deque[_Done] = deque()
@@ -174,63 +173,11 @@ class EmulatedEngine(CreditedBounds):
             self._lab.sandbox.post("start", graphs=graphs, not_before_ns=self.wall_ns(now_ps))
 
     def _request(self, job: Job) -> dict[str, Any]:
-        """Return a job's graph in the inside's terms: connections, and ns of the wall clock."""
-        plan, scale = job.bound.schedule, self._lab.plan.scale
-        wires = self._wires(job)
-        if all(wire is None for wire in wires.values()):
-            # Inside hosts there is nothing to emulate: it takes its time alone.
+        graph = self._requests.graph(job)
+        if graph is None:
             self._inside_jobs.add(id(job))
-            wait = job.bound.bound_ps * scale // 1000
-            return {
-                "nodes": [(_NO_WIRE, 0, 0, wait, -1)],
-                "n_deps": [0],
-                "succ_ptr": [0, 0],
-                "succ": [],
-            }
-        nodes = []
-        for node in range(len(plan)):
-            delay = int(plan.delay_ps[node]) * scale // 1000
-            path = int(job.bound.path[node])
-            size = int(plan.size_bytes[node])
-            if plan.kind[node] != NodeKind.TRANSFER:
-                nodes.append((_NO_WIRE, 0, 0, delay, -1))
-                continue
-            wire = wires[path]
-            if wire is not None:
-                nodes.append((wire, size, delay, 0, -1))
-            else:
-                wait = self._inside_ps(path, size) * scale // 1000
-                nodes.append((_NO_WIRE, 0, delay, wait, path))
-        return {
-            "nodes": nodes,
-            "n_deps": plan.n_deps.tolist(),
-            "succ_ptr": plan.succ_ptr.tolist(),
-            "succ": plan.succ.tolist(),
-        }
-
-    def _wires(self, job: Job) -> dict[int, int | None]:
-        """Return the connection of each path of a job, None where it stays inside a host.
-
-        Paths over the same links (of several queue pairs or channels) get their circuits in turn.
-        """
-        if job.flow is not None:
-            circuit = self.kernel.circuit_of(job.flow)
-            number = None if circuit is None else circuit.number
-            return {int(path): number for path in job.bound.path}
-        found: dict[int, int | None] = {-1: None}
-        turns: Counter[tuple[int, ...]] = Counter()
-        for path in np.unique(job.bound.path[job.bound.path >= 0]).tolist():
-            links = tuple(self.table.links_of(path).tolist())
-            over = self.kernel.circuits_over(links)
-            found[path] = over[turns[links] % len(over)].number if over else None
-            turns[links] += 1
-        return found
-
-    def _inside_ps(self, path: int, size_bytes: int) -> int:
-        if path < 0:
-            return 0
-        rate = int(self.fabric.link_rate_bps[self.table.links_of(path)].min())
-        return size_bytes * 8 * PS_PER_S // rate
+            return self._requests.alone(job)
+        return graph
 
     # ------------------------------------------------------------------ time
     @property
