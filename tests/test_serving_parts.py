@@ -159,7 +159,7 @@ def test_a_cache_that_leaves_through_one_nic_takes_eight_times_as_long(kind: str
     )
     flows = mover.between(0, 2150)
     assert sum(flow.size_bytes for flow in flows) == 704_512_000
-    env.run(env.all_of(mover.send("r0", flows, 2150, *sides, engine)))
+    env.run(env.all_of([event for _, event in mover.send("r0", flows, 2150, *sides, engine)]))
     bound_ps = mover.together_ps(flows, *sides, engine)
     payload_ms = 8 * 1.76128
     assert bound_ps / 1e9 * network.efficiency() == pytest.approx(payload_ms, rel=5e-4)

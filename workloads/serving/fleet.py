@@ -90,6 +90,8 @@ class Fleet:
             found = self.candidates(pool, source)
             if found:
                 break
+            if source is not None and self.candidates(pool):
+                raise ReplicaLostError(f"{source.plan.name} reaches nobody")
             request.doing = f"a {pool} replica that serves"
             yield self._changed
         views = self._views[pool].of(found, int(self._env.now))

@@ -63,6 +63,7 @@ class Ways:
         self._env, self._engine = context.env, context.engine
         self._mover, self._handoff = mover, handoff
         self.timeouts = 0
+        self._fresh: dict[int, bool] = {}  # whether its first token is yet to come
 
     def serve(self, request: Request) -> Generator[simpy.Event, Any, None]:
         """Take a request from the gateway to its last token."""
@@ -71,6 +72,7 @@ class Ways:
             request.prefill_start_ps = request.prefill_end_ps = -1
             request.kv_start_ps = request.kv_end_ps = request.reserved_ps = -1
             request.prefill = request.decode = -1
+            self._fresh[request.number] = not request.generated
             try:
                 if self._handoff is None:
                     replica = yield from self._fleet.pick("colocated", request)
@@ -286,6 +288,8 @@ class Ways:
 
     def _check(self, request: Request, ttft_bound_ps: int) -> None:
         """Put the bounds beside what was measured; raise `PhysicsError` if one was beaten."""
+        if not self._fresh[request.number]:  # the attempt that made it has left no bound of its own
+            ttft_bound_ps = request.tpot_bound_ps
         request.ttft_bound_ps = ttft_bound_ps
         name = f"request {request.name}"
         self._engine.check_bound(

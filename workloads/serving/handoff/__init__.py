@@ -8,8 +8,10 @@ or after it is the way's own: who sends while computing must know where to.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from railweave.fabric.errors import InputError
 from railweave.fabric.registry import Registry
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import simpy
 
     from railweave.fabric.engine import Engine, FabricEnvironment
+    from railweave.fabric.flow import Flow
     from railweave.workloads.kv_transfer import KvFlow
     from railweave.workloads.serving.handoff.mover import KvMover
     from railweave.workloads.serving.replica import Replica
@@ -64,6 +67,7 @@ class Handoff(ABC):
         self.size_bytes = 0
         self._pieces = 0
         self.under_way: list[simpy.Event] = []
+        self._flows: list[tuple[Flow, simpy.Event]] = []
         self.aborted = False
         self._watch()
 
@@ -85,8 +89,13 @@ class Handoff(ABC):
         """Send what has not been sent, the prefill being over, and wait for all of it."""
 
     def abort(self) -> None:
-        """Send nothing more."""
+        """Send nothing more, and stop what is under way."""
         self.aborted = True
+        for flow, event in self._flows:
+            if not event.triggered:
+                event.defused = True
+                with suppress(InputError):  # it ends at this very instant
+                    self.engine.cancel(flow)
 
     def _send(self, end: int) -> None:
         """Send the tokens up to ``end`` of those that move."""
@@ -108,14 +117,22 @@ class Handoff(ABC):
             f"{request.name}{again}{piece}", flows, tokens, self.source.plan, self.target.plan,
             self.engine,
         )  # fmt: skip
-        self.under_way += events
+        self._flows += events
+        self.under_way += [event for _, event in events]
 
         def arrived(event: simpy.Event) -> None:
+            event.defused = True  # one that was stopped
             self.target.inbound_bytes -= size
 
-        everything = self.env.all_of(events)
+        everything = self.env.all_of([event for _, event in events])
         assert everything.callbacks is not None
         everything.callbacks.append(arrived)
+
+    def arrival(self) -> simpy.Event:
+        """Return the event that fires when all that was sent has come."""
+        event = self.env.all_of(self.under_way)
+        event.defused = True  # it may be stopped when nobody waits any more
+        return event
 
     def bound_ps(self) -> int:
         """Return the least that all of it takes on an empty fabric, in ps."""

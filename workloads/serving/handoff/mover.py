@@ -115,8 +115,8 @@ class KvMover:
         source: ReplicaPlan,
         target: ReplicaPlan,
         engine: Engine,
-    ) -> list[simpy.Event]:
-        """Start flows now, for a piece of a cache of so many tokens.
+    ) -> list[tuple[Flow, simpy.Event]]:
+        """Start flows now, for a piece of a cache of so many tokens; return them and their ends.
 
         Parameters
         ----------
@@ -131,19 +131,16 @@ class KvMover:
                 posting_ps = self.messages(flow.src_rank, tokens) * self.message_ps
                 wire_bits = flow.size_bytes * 8 / self.efficiency
                 cap = max(int(wire_bits * PS_PER_S / max(posting_ps, 1)), 1)
-            started.append(
-                engine.send(
-                    Flow(
-                        id=f"{self.prefix}{name}.kv{flow.src_rank}-{flow.dst_rank}",
-                        src=src,
-                        dst=dst,
-                        size_bytes=flow.size_bytes,
-                        cap_bps=cap,
-                        path=self._path(src, dst, source.devices[0], engine.fabric),
-                        tag="kv",
-                    )
-                )
+            sent = Flow(
+                id=f"{self.prefix}{name}.kv{flow.src_rank}-{flow.dst_rank}",
+                src=src,
+                dst=dst,
+                size_bytes=flow.size_bytes,
+                cap_bps=cap,
+                path=self._path(src, dst, source.devices[0], engine.fabric),
+                tag="kv",
             )
+            started.append((sent, engine.send(sent)))
         return started
 
     def _path(self, src: int, dst: int, first: int, fabric: Fabric) -> tuple[int, ...] | None:

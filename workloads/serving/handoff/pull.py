@@ -25,4 +25,4 @@ class Pull(Handoff):
     def finish(self) -> Generator[simpy.Event, Any, None]:
         """Move the cache."""
         self._send(self.tokens)
-        yield self.env.all_of(self.under_way)
+        yield self.arrival()

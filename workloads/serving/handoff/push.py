@@ -41,4 +41,4 @@ class Push(Handoff):
     def finish(self) -> Generator[simpy.Event, Any, None]:
         """Send the last, partial block and wait."""
         self._send(self.tokens)
-        yield self.env.all_of(self.under_way)
+        yield self.arrival()

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas that fail: requests go elsewhere, and none is lost or answered twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from railweave.fabric.errors import StalledError
+from railweave.runner import run_scenario
+
+if TYPE_CHECKING:
+    from railweave.result import Result
+
+# Six hosts of one GPU behind two leaves: small, so that many runs are possible.
+HOSTS = {
+    "kind": "custom",
+    "name": "lab",
+    "nodes": {
+        **{f"h{i}": "host" for i in range(6)},
+        "leaf0": {"type": "switch", "model": "tomahawk5", "tier": "leaf"},
+        "leaf1": {"type": "switch", "model": "tomahawk5", "tier": "leaf"},
+        "spine0": {"type": "switch", "model": "tomahawk5", "tier": "spine"},
+        "spine1": {"type": "switch", "model": "tomahawk5", "tier": "spine"},
+    },
+    "links": [
+        *[
+            {"ends": [f"h{i}", f"leaf{i % 2}"], "rate": "400Gbps", "delay": "500ns"}
+            for i in range(6)
+        ],
+        *[
+            {"ends": [f"leaf{i}", f"spine{j}"], "rate": "400Gbps", "delay": "500ns"}
+            for i in range(2)
+            for j in range(2)
+        ],
+    ],
+}
+
+
+def serve(
+    faults: list[dict[str, Any]], *, topology: Any = "h100-rail-8", **workload: Any
+) -> Result:
+    keys = {
+        "kind": "serving",
+        "model": "llama-3.1-8b",
+        "prefill": {"replicas": 2},
+        "decode": {"replicas": 2},
+        **workload,
+    }
+    return run_scenario({"schema": 1, "topology": topology, "faults": faults, "workload": keys})
+
+
+def requests(count: int, *, every_ms: int = 5) -> list[dict[str, Any]]:
+    return [
+        {"prompt": 400 + 97 * i % 1600, "output": 20 + 13 * i % 60, "at": f"{i * every_ms}ms"}
+        for i in range(count)
+    ]
+
+
+def test_a_host_that_fails_takes_its_replica_and_its_requests_go_elsewhere() -> None:
+    """Decode replicas sit on h1: prefill fills h0's first two GPUs, decode begins a new host."""
+    place = {"policy": "list", "gpus": ["h1/gpu0", "h2/gpu0"]}
+    fault = {"node": "h1", "do": "down", "at": "150ms", "for": "200ms"}
+    result = serve(
+        [fault], decode={"replicas": 2, "placement": place}, requests=requests(16)
+    ).raise_for_status()
+    assert result.serving["requests"]["completed"] == 16
+    (outage,) = result.serving["outages"]
+    assert (outage["replica"], outage["down_ps"]) == ("decode0", 150 * 10**9)
+    assert outage["up_ps"] == 350 * 10**9
+    assert outage["requests"] > 0
+    again = [row for row in result.requests if row["attempts"] > 1]
+    assert len(again) == outage["requests"] == result.serving["sent_again"]
+    assert outage["served_ps"] == max(row["end_ps"] for row in again)
+    assert all(row["decode"] == 1 for row in again if row["end_ps"] < outage["up_ps"])
+
+
+def test_a_restart_takes_its_delay() -> None:
+    place = {"policy": "list", "gpus": ["h1/gpu0"]}
+    fault = {"node": "h1", "do": "down", "at": "100ms", "for": "50ms"}
+    result = serve(
+        [fault],
+        decode={"placement": place},
+        requests=requests(8),
+        restart_delay="300ms",
+    ).raise_for_status()
+    (outage,) = result.serving["outages"]
+    assert outage["up_ps"] == 450 * 10**9
+    assert result.serving["requests"]["completed"] == 8
+
+
+def test_one_lost_gpu_takes_its_whole_replica() -> None:
+    place = {"policy": "list", "gpus": ["h1"]}
+    fault = {"node": "h1/gpu5", "do": "down", "at": "100ms", "for": "100ms"}
+    result = serve(
+        [fault], decode={"tp": 8, "placement": place}, requests=requests(6)
+    ).raise_for_status()
+    assert [one["replica"] for one in result.serving["outages"]] == ["decode0"]
+    assert result.serving["requests"]["completed"] == 6
+
+
+def test_a_leaf_that_fails_cuts_off_who_is_behind_it() -> None:
+    """Rail 0 is lost: the replicas on gpu0 cannot be reached, those on gpu1 can."""
+    pools = {
+        "prefill": {"replicas": 2, "placement": {"policy": "list", "gpus": ["h0/gpu0", "h0/gpu1"]}},
+        "decode": {"replicas": 2, "placement": {"policy": "list", "gpus": ["h1/gpu0", "h1/gpu1"]}},
+    }
+    fault = {"node": "leaf0.r0", "do": "down", "at": "20ms"}
+    result = serve([fault], **pools, requests=requests(16)).raise_for_status()
+    assert result.serving["requests"]["completed"] == 16
+    late = [row for row in result.requests if row["arrival_ps"] > 31 * 10**9]
+    assert {(row["prefill"], row["decode"]) for row in late} == {(1, 1)}
+
+
+def test_nobody_left_to_serve_is_said_by_name() -> None:
+    place = {"policy": "list", "gpus": ["h1/gpu0"]}
+    fault = {"node": "h1", "do": "down", "at": "50ms"}
+    result = serve([fault], decode={"placement": place}, requests=requests(6))
+    assert result.status == "deadlocked"
+    assert isinstance(result.error, StalledError)
+    assert "waits for a decode replica that serves" in str(result.error)
+    assert result.error.exit_code == 1
+    done = result.serving["requests"]["completed"]
+    assert done + result.serving["unfinished"] == 6
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_random_failures_lose_and_double_nothing(first: int) -> None:
+    """Two hundred seeded runs: hosts, leaves and cables die and mostly come back."""
+    for seed in range(first, first + 25):
+        random = np.random.default_rng(seed)
+        things = [
+            f"h{random.integers(6)}",
+            f"leaf{random.integers(2)}",
+            f"spine{random.integers(2)}",
+        ]
+        host = int(random.integers(6))
+        cables = [
+            "leaf0:3-spine0:0",
+            "leaf1:4-spine1:1",
+            f"h{host}/nic0:0-leaf{host % 2}:{host // 2}",
+        ]
+        faults = []
+        for _ in range(int(random.integers(1, 4))):
+            where = (
+                {"link": str(random.choice(cables))}
+                if random.random() < 0.4
+                else {"node": str(random.choice(things))}
+            )
+            lasts = {"for": f"{int(random.integers(5, 300))}ms"}
+            faults.append(
+                {**where, "do": "down", "at": f"{int(random.integers(1, 250))}ms", **lasts}
+            )
+        result = serve(
+            faults,
+            topology=HOSTS,
+            kv_transfer=str(random.choice(["pull", "push", "stream"])),
+            router=str(random.choice(["round-robin", "least-connections", "topology-aware"])),
+            prefill={"replicas": 3},
+            decode={"replicas": 3},
+            requests=requests(10, every_ms=20),
+        ).raise_for_status()
+        served = result.serving["requests"]
+        assert (served["completed"], served["count"]) == (10, 10), (seed, faults)
+        for row in result.requests:
+            assert row["status"] == "completed"
+        tokens = sum(result.serving[pool]["tokens"] for pool in ("prefill", "decode"))
+        assert tokens == sum(row["output_tokens"] for row in result.requests)
