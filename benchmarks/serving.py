@@ -18,7 +18,7 @@ from pathlib import Path
 import serving_base
 from serving_base import SECTIONS, Asked
 
-for _name in ("serving_users", "serving_routers"):
+for _name in ("serving_users", "serving_routers", "serving_fabrics"):
     importlib.import_module(_name)
 
 

@@ -76,22 +76,23 @@ def rail(hosts: int, oversubscription: str = "1:1") -> dict[str, Any]:
 
 
 def fleet(
-    workload: dict[str, Any],
+    workload: dict[str, Any] | list[dict[str, Any]],
     *,
     topology: Any = None,
     engine: str = "fluid",
     seed: int = 1,
     **scenario: Any,
 ) -> Result:
-    """Serve Llama-3.1-70B and return the result; say on stderr what it took."""
+    """Serve Llama-3.1-70B, or run a list of workloads; tell on stderr what it took."""
     began = time.process_time()
-    full = {"kind": "serving", "model": "llama-3.1-70b", **workload}
+    if isinstance(workload, dict):
+        workload = [{"kind": "serving", "model": "llama-3.1-70b", **workload}]
     asked = {
         "schema": 1,
         "seed": seed,
         "engine": engine,
         "topology": topology or rail(64),
-        "workload": full,
+        "workload": workload,
         **scenario,
     }
     result = run_scenario(asked)

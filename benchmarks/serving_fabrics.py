@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same KV transfers on several fabrics, alone and beside an exchange of experts.
+
+Also pull, push and layer-wise stream; and a small fleet packet by packet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from serving_base import Asked, fleet, ms, rail, section, table
+
+if TYPE_CHECKING:
+    from railweave.result import Result
+
+HALF = 8  # prefill hosts, and as many decode hosts
+PROMPT = 8192
+KV_BYTES = PROMPT * 327_680
+SHARE = 4096 / 4178  # of a RoCEv2 frame on IPv4 with an MTU of 4096
+NIC_BPS = 400 * 10**9
+
+
+def transfers(oversubscription: str, *, shift: int, beside: bool, routing: str = "ecmp") -> Result:
+    """Return a run of eight prompts at once, each prefilled on one host and decoded on another.
+
+    ``shift`` moves the ranks of the decode side by so many rails. ``beside``: the decode hosts
+    exchange 8 GiB per GPU, four times, from just before the transfers begin.
+    """
+    gpus = [[f"h{h}/gpu{(i + s) % 8}" for h in hosts for i in range(8)]
+            for hosts, s in ((range(HALF), 0), (range(HALF, 2 * HALF), shift))]  # fmt: skip
+    pools = [
+        {"replicas": HALF, "tp": 8, "placement": {"policy": "list", "gpus": gpus[i]}}
+        for i in range(2)
+    ]
+    chat: dict[str, Any] = {
+        "kind": "serving", "name": "chat", "model": "llama-3.1-70b", "prefill": pools[0],
+        "decode": pools[1], "requests": [{"prompt": PROMPT, "output": 4}] * HALF,
+    }  # fmt: skip
+    exchange = {
+        "kind": "collective", "name": "experts", "op": "all_to_all", "size": "8GiB", "repeat": 4,
+        "start": "250ms", "ranks": 8 * HALF, "placement": {"policy": "list", "gpus": gpus[1]},
+    }  # fmt: skip
+    workload = [chat, exchange] if beside else [chat]
+    return fleet(workload, topology=rail(2 * HALF, oversubscription),
+                 routing={"policy": routing}).raise_for_status()  # fmt: skip
+
+
+@section("fabrics")
+def fabrics(asked: Asked) -> list[str]:
+    """Return KV time and TTFT beside their bounds."""
+    del asked
+    rows = []
+    for beside in (False, True):
+        for name, shift, over, routing in (
+            ("rail-matched", 0, "1:1", "ecmp"),
+            ("rail-mismatched", 1, "1:1", "ecmp"),
+            ("rail-mismatched", 1, "1:1", "spray"),
+            ("rail-mismatched", 1, "2:1", "spray"),
+            ("rail-mismatched", 1, "4:1", "spray"),
+            ("rail-mismatched", 1, "4:1", "ecmp"),
+        ):
+            result = transfers(over, shift=shift, beside=beside, routing=routing)
+            serving = result.serving.get("chat", result.serving)
+            kv, ttft = serving["kv_transfer_ps"], serving["ttft_ps"]
+            # Through each leaf's uplinks: one flow of each of its hosts.
+            uplinks = 2 * HALF // int(over[0])
+            per_rail = KV_BYTES / 8 * 8 / (NIC_BPS * SHARE) * 1e12
+            cut = per_rail * HALF / uplinks if shift else 0.0
+            exchange = ms(result.collectives[0]["time_ps"] * 4) if beside else "-"
+            rows.append(
+                (
+                    f"{name}, {over}, {routing}",
+                    "experts" if beside else "alone",
+                    ms(max(kv["bound_mean"], cut)),
+                    ms(kv["p50"]),
+                    ms(kv["max"]),
+                    ms(ttft["bound_mean"]),
+                    ms(ttft["max"]),
+                    exchange,
+                )
+            )
+    header = ("fabric", "beside", "KV bound ms", "KV p50 ms", "KV max ms", "TTFT bound ms",
+              "TTFT max ms", "exchanges ms")  # fmt: skip
+    return table(header, rows)
+
+
+PROMPTS = (256, 2048, 8192, 32_768, 98_304)
+
+
+@section("handoff")
+def handoff(asked: Asked) -> list[str]:
+    """Return what is left of a KV transfer when the prefill is over."""
+    del asked
+    rows = []
+    for label, nic, cost in (
+        ("a NIC for each GPU", "affine", "0us"),
+        ("a NIC for each GPU, 1 us a message", "affine", "1us"),
+        ("one NIC for eight GPUs", "single", "0us"),
+    ):
+        for prompt in PROMPTS:
+            exposed, ttft, whole = [], [], 0
+            for mode in ("pull", "push", "stream"):
+                result = fleet(
+                    {
+                        "prefill": {"tp": 8}, "decode": {"tp": 8}, "max_num_batched_tokens": 8192,
+                        "requests": [{"prompt": prompt, "output": 2}],
+                        "kv_transfer": {"mode": mode, "nic": nic, "message_cost": cost},
+                    },
+                    topology="h100-rail-8",
+                ).raise_for_status()  # fmt: skip
+                (row,) = result.requests
+                exposed.append(row["kv_exposed_ps"])
+                ttft.append(row["ttft_ps"])
+                whole = max(whole, row["prefill_end_ps"] - row["prefill_start_ps"])
+            best = min(zip(ttft, ("pull", "push", "stream"), strict=True))[1]
+            if ttft[0] == ttft[1] == ttft[2]:
+                best = "equal"
+            rows.append((label, f"{prompt:,}", ms(whole), *map(ms, exposed), best))
+    header = ("transfer", "prompt", "prefill ms", "pull ms", "push ms", "stream ms", "first")
+    return table(header, rows)
+
+
+SMALL = {
+    "one transfer": (1, 1),
+    "two into one decode GPU": (2, 1),
+    "two between two pairs": (2, 2),
+}
+
+
+@section("packets")
+def packets(asked: Asked) -> list[str]:
+    """Return a small fleet as flows and packet by packet, lossless and lossy."""
+    del asked
+    rows = []
+    for name, (first, second) in SMALL.items():
+        times = {}
+        for kind, engine, model in (
+            ("fluid", "fluid", "roce-lossless"),
+            ("lossless", "packet", "roce-lossless"),
+            ("lossy", "packet", "roce-lossy"),
+        ):
+            topology = rail(4)
+            for link in topology["links"].values():
+                link["model"] = model
+            gpus = [f"h{host}/gpu0" for host in range(4)]
+            result = fleet(
+                {
+                    "model": "llama-3.1-8b",
+                    "prefill": {"replicas": first,
+                                "placement": {"policy": "list", "gpus": gpus[:first]}},
+                    "decode": {"replicas": second,
+                               "placement": {"policy": "list", "gpus": gpus[2 : 2 + second]}},
+                    "requests": [{"prompt": 512, "output": 2}] * first,
+                },
+                topology=topology,
+                engine=engine,
+            ).raise_for_status()  # fmt: skip
+            times[kind] = [row["kv_ps"] for row in result.requests]
+        worst = {kind: max(found) for kind, found in times.items()}
+        rows.append(
+            (
+                name,
+                *(ms(worst[kind]) for kind in ("fluid", "lossless", "lossy")),
+                *(f"{worst[kind] / worst['fluid'] - 1:+.2%}" for kind in ("lossless", "lossy")),
+            )
+        )
+    header = ("transfers of 67 MB", "fluid ms", "lossless ms", "lossy ms", "off", "off")
+    return table(header, rows)
