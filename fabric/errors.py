@@ -17,6 +17,7 @@ __all__ = [
     "PhysicsError",
     "RailweaveError",
     "StalledError",
+    "TooLargeError",
     "UnreachableError",
     "nearest_name",
     "one_line",
@@ -108,6 +109,10 @@ class InputError(RailweaveError):
 
 class UnreachableError(InputError):
     """No route joins two endpoints."""
+
+
+class TooLargeError(InputError):
+    """What is asked for would not fit into this machine's memory."""
 
 
 class CheckError(RailweaveError):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from railweave.fabric.errors import UnreachableError
+from railweave.fabric.errors import TooLargeError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -97,7 +97,8 @@ def result_on(
 ) -> tuple[JobTime, Result | None]:
     """Run a scenario as `run_on` does, and return the result too, None where nothing ran.
 
-    A job whose ranks the fabric does not join cannot run: that is a finding, not an error.
+    A job whose ranks the fabric does not join cannot run: that is a finding, not an error; and so
+    is one that is too large for this machine.
     """
     from railweave.runner import run_scenario
     from railweave.scenario import scenario_sha256
@@ -107,7 +108,7 @@ def result_on(
     about: dict[str, Any] = {"run": scenario_sha256(resolved)[:_ID], "scenario": resolved}
     try:
         result = run_scenario(loaded)
-    except UnreachableError as error:
+    except (UnreachableError, TooLargeError) as error:
         return JobTime(time_ps=None, bound_ps=None, said=error.message, **about), None
     if result.status == "interrupted":
         raise KeyboardInterrupt
