@@ -25,7 +25,7 @@ _PS_PER_MS = 10**9
 
 
 def _ms(time_ps: float) -> float:
-    return round(time_ps / _PS_PER_MS, 6)
+    return round(time_ps / _PS_PER_MS, 9)
 
 
 def _times(name: str, values: Sequence[int]) -> dict[str, float]:
