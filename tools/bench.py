@@ -80,8 +80,9 @@ class Bench:
     iterations, warmup
         How often the operation runs, one after another, and how often before that; the time is
         the mean.
-    policy, qps, seed
-        Routing policy, queue pairs per flow, seed of the routing hash.
+    policy, qps, qp_mode, seed
+        Routing policy, queue pairs per connection, whether they ``split`` each message or take
+        messages in turn (``round-robin``), seed of the routing hash.
 
     Raises
     ------
@@ -108,6 +109,7 @@ class Bench:
         engine: str = "fluid",
         policy: str = "ecmp",
         qps: int = 1,
+        qp_mode: str = "split",
         seed: int = 1,
     ) -> None:
         from railweave.collectives import canonical_op
@@ -145,7 +147,9 @@ class Bench:
         self._env = FabricEnvironment()
         routing = Routing(self.fabric, policy=policy, seed=seed)
         settings = network_settings(spec.network)
-        self._engine = make_engine(engine, self._env, self.fabric, routing, settings, qps=qps)
+        self._engine = make_engine(
+            engine, self._env, self.fabric, routing, settings, qps=qps, qp_mode=qp_mode
+        )
         nodes = self._hosts if self._nccl is None else self._nccl.machines.node.tolist()
         self._links = links_between(self._engine, self._devices, nodes)
         if self._nccl is not None:
