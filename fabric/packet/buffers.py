@@ -131,6 +131,7 @@ def give_back(
     if port.lazy == 1:
         port.lazy = 0
         switches[port.switch].lazy -= 1
+        ingress[queue].lazy -= 1
     release(runs, ev, wheel, far, ports, ingress, switches, queue, size, np.int64(port.switch))
 
 
@@ -152,8 +153,8 @@ def _settle(
 
 @jit(inline=True)
 def _watch(
-    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, switches: Any, swports: Any,
-    number: Any, queue: Any,
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, switches: Any,
+    swports: Any, number: Any, queue: Any,
 ) -> None:  # fmt: skip
     """Give an event to the end of each frame in service that came from a queue just paused."""
     for i in range(switches[number].first, switches[number].last):
@@ -162,6 +163,7 @@ def _watch(
         if port.lazy == 1 and port.svc_in == queue:
             port.lazy = 0
             switches[number].lazy -= 1
+            ingress[queue].lazy -= 1
             port.pending = 1
             key = (TX_END << CLASS_SHIFT) | link
             push(runs, ev, wheel, far, port.svc_end, key, 0)
@@ -202,10 +204,12 @@ def admit(
         leaving.bytes += size
         leaving.peak = max(leaving.peak, leaving.bytes)
         return 1
-    if switch.lazy > 0:
+    # While a queue is paused, the ends of its frames have events, and what it may share does not
+    # matter. Otherwise its peak must not be decided by frames that may have left, nor a threshold.
+    if switch.lazy > 0 and own.off == 0:
         above = own.held + size - own.reserve
         gain = above - max(own.held - own.reserve, 0)
-        sure = own.held + size <= own.peak and own.off == 0 and own.head == 0
+        sure = own.lazy == 0 or own.held + size <= own.peak
         if sure and above > 0:
             after = switch.shared + gain
             sure = after <= switch.total
@@ -241,8 +245,8 @@ def admit(
         own.since = run.now
         own.sent += 1
         send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
-        if switch.lazy > 0:
-            _watch(runs, ev, wheel, far, ports, switches, swports, number, queue)
+        if own.lazy > 0:
+            _watch(runs, ev, wheel, far, ports, ingress, switches, swports, number, queue)
         if run.pfc_expiry == 1 and own.refresh == 0:
             own.refresh = 1
             at = run.now + refresh_ps(run, ports[queue // run.classes])

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.layout import (
     BUCKETS,
@@ -21,11 +23,12 @@ from railweave.fabric.packet.layout import (
     LOW_MASK,
     NONE,
 )
+from railweave.fabric.packet.lookahead import fetch_named
 
 __all__ = ["pull", "push"]
 
 _TIME_SHIFT = CLASS_SHIFT + 4
-_SHORT = 20  # longest run sorted by insertion
+_SHORT = 16  # runs that rise are no shorter; insertion sees to it
 
 
 @jit(inline=True)
@@ -103,59 +106,75 @@ def _drop_top(runs: Any, far: Any) -> None:
 
 
 @jit(inline=True)
-def _sort(near: Any, n: Any) -> None:
-    """Sort ``near[:n]``; ``near[n:2n]`` is scratch (insertion, then merging of runs)."""
-    first = 0
-    while first < n:
-        end = min(first + _SHORT, n)
-        for i in range(first + 1, end):
-            key = near[i].key
-            arg = near[i].arg
-            at = i
-            while at > first and (
-                near[at - 1].key > key or (near[at - 1].key == key and near[at - 1].arg > arg)
-            ):
-                near[at].key = near[at - 1].key
-                near[at].arg = near[at - 1].arg
-                at -= 1
-            near[at].key = key
-            near[at].arg = arg
-        first = end
-    width = _SHORT
-    here = 0
-    there = n
-    while width < n:
-        out = 0
-        while out < n:
-            a = out
-            a_end = min(a + width, n)
-            b = a_end
-            b_end = min(b + width, n)
-            while a < a_end or b < b_end:
-                take_a = b >= b_end
-                if not take_a and a < a_end:
-                    x = near[here + a]
-                    y = near[here + b]
-                    take_a = x.key < y.key or (x.key == y.key and x.arg <= y.arg)
-                if take_a:
-                    near[there + out].key = near[here + a].key
-                    near[there + out].arg = near[here + a].arg
-                    a += 1
-                else:
-                    near[there + out].key = near[here + b].key
-                    near[there + out].arg = near[here + b].arg
-                    b += 1
-                out += 1
-        width *= 2
-        here, there = there, here
-    if here != 0:
-        for i in range(n):
-            near[i].key = near[here + i].key
-            near[i].arg = near[here + i].arg
+def _after(near: Any, a: Any, b: Any) -> Any:
+    """Tell whether entry ``a`` comes after entry ``b``."""
+    return near[a].key > near[b].key or (near[a].key == near[b].key and near[a].arg > near[b].arg)
 
 
 @jit(inline=True)
-def _open_bucket(runs: Any, ev: Any, wheel: Any, far: Any, near: Any, limit: Any) -> None:
+def _sort(near: Any, first: Any, end: Any) -> Any:
+    """Sort ``near[first:end]``, which is more than half empty before; return where it lies then.
+
+    Events were added in some runs that rise (arrivals, ends of frames), so runs that rise are
+    merged, short ones after insertion.
+    """
+    n = end - first
+    at = first
+    while at < end:  # no run shorter than so many, but for the last
+        stop = at + 1
+        while stop < end and not _after(near, stop - 1, stop):
+            stop += 1
+        least = min(at + _SHORT, end)
+        while stop < least:
+            key = near[stop].key
+            arg = near[stop].arg
+            to = stop
+            while to > at and (
+                near[to - 1].key > key or (near[to - 1].key == key and near[to - 1].arg > arg)
+            ):
+                near[to].key = near[to - 1].key
+                near[to].arg = near[to - 1].arg
+                to -= 1
+            near[to].key = key
+            near[to].arg = arg
+            stop += 1
+        at = stop
+    other = np.int64(0)
+    while True:
+        out = other
+        a = first
+        end = first + n
+        merges = 0
+        while a < end:
+            b = a + 1
+            while b < end and not _after(near, b - 1, b):
+                b += 1
+            if b == end and merges == 0 and a == first:
+                return first
+            merges += 1
+            a_end = b
+            b_end = min(b + 1, end)
+            while b_end < end and not _after(near, b_end - 1, b_end):
+                b_end += 1
+            while a < a_end or b < b_end:
+                if b >= b_end or (a < a_end and not _after(near, a, b)):
+                    near[out].key = near[a].key
+                    near[out].arg = near[a].arg
+                    a += 1
+                else:
+                    near[out].key = near[b].key
+                    near[out].arg = near[b].arg
+                    b += 1
+                out += 1
+            a = b_end
+        first, other = other, first
+
+
+@jit(inline=True)
+def _open_bucket(
+    runs: Any, ev: Any, wheel: Any, far: Any, near: Any, packets: Any, ports: Any, egress: Any,
+    ingress: Any, limit: Any,
+) -> None:  # fmt: skip
     """Find the next bucket of the wheel and serve it if nothing in the heap comes long before."""
     run = runs[0]
     top = FOREVER
@@ -184,32 +203,38 @@ def _open_bucket(runs: Any, ev: Any, wheel: Any, far: Any, near: Any, limit: Any
     number = wheel[slot]
     wheel[slot] = NONE
     wheel[BUCKETS + (slot >> 5)] &= ~(1 << (slot & 31))
-    count = 0
+    # What was added last is the first of the list: written from the end on, it is in order again.
+    first = len(near)
     while number >= 0:
         event = ev[number]
-        near[count].key = event.key
-        near[count].arg = event.arg
-        count += 1
+        first -= 1
+        near[first].key = event.key
+        near[first].arg = event.arg
+        fetch_named(run.classes, event.key, event.arg, packets, ports, egress, ingress)
         after = event.next
         event.next = run.ev_free
         run.ev_free = number
         number = after
+    count = len(near) - first
     run.ev_left += count
     run.in_wheel -= count
     run.bucket = bucket
     run.scan = bucket + 1
-    run.at = 0
-    run.count = count
     if count > 1:
-        _sort(near, count)
+        first = _sort(near, first, first + count)
+    run.at = first
+    run.count = first + count
 
 
 @jit(inline=True)
-def pull(runs: Any, ev: Any, wheel: Any, far: Any, near: Any, limit: Any) -> Any:
+def pull(
+    runs: Any, ev: Any, wheel: Any, far: Any, near: Any, packets: Any, ports: Any, egress: Any,
+    ingress: Any, limit: Any,
+) -> Any:  # fmt: skip
     """Take the next event into ``ev_time, ev_key, ev_arg`` and return 1; 0: none by ``limit``."""
     run = runs[0]
     if run.at >= run.count and run.in_wheel > 0:
-        _open_bucket(runs, ev, wheel, far, near, limit)
+        _open_bucket(runs, ev, wheel, far, near, packets, ports, egress, ingress, limit)
     time = FOREVER
     if run.at < run.count:
         entry = near[run.at]

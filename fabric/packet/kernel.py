@@ -55,6 +55,7 @@ from railweave.fabric.packet.layout import (
     TRIMMED,
     TX_END,
 )
+from railweave.fabric.packet.lookahead import fetch_next
 from railweave.fabric.packet.outages import astray, lose
 from railweave.fabric.packet.ports import mark, start
 from railweave.fabric.packet.queues import enqueue, free_packet
@@ -196,13 +197,14 @@ def advance(
             run.ready -= 1
             begin(runs, ev, wheel, far, qps, nodes, np.int64(ready[run.ready]))
             continue
-        if run.done > 0:
-            if pull(runs, ev, wheel, far, near, run.now) == 0:
+        until = run.now if run.done > 0 else limit
+        if pull(runs, ev, wheel, far, near, packets, ports, egress, ingress, until) == 0:
+            if run.done > 0:
                 return COMPLETED
-        elif pull(runs, ev, wheel, far, near, limit) == 0:
             if run.far == 0 and run.in_wheel == 0 and run.at >= run.count:
                 return IDLE
             return REACHED
+        fetch_next(run, near, packets, ports, egress, ingress, qps, hops)
         now = run.ev_time
         run.now = now
         run.events += 1
@@ -218,8 +220,8 @@ def advance(
         if kind == ARRIVE:
             link = entity >> 4
             packet = packets[arg]
-            ahead = np.int64(hops[packet.at].next)
-            onward = np.int64(hops[ahead].link)
+            ahead = np.int64(packet.at)
+            onward = np.int64(packet.next)
             if onward < NONE:
                 ahead = choose(runs, ports, egress, qps, hops, packet, ahead)
                 onward = np.int64(hops[ahead].link)

@@ -301,9 +301,9 @@ EGRESS: Final = np.dtype(
         ("marked", "i8"),
         ("dropped", "i8"),
         ("trimmed", "i8"),
-        ("quantum", "i8"),
+        ("quantum", "i4"),
+        ("expiry", "i4"),  # 1 while an expiry event is on its way
         ("seen", "i8"),  # frames at the last check
-        ("expiry", "i8"),  # 1 while an expiry event is on its way
         ("room", "i8"),  # lossy: bytes it may hold at most
         ("heard", "i8"),  # when the last XOFF took effect
         ("lost", "i8"),  # packets lost at random on the wire
@@ -320,17 +320,20 @@ INGRESS: Final = np.dtype(
         ("peak", "i8"),
         ("alpha", "f8"),  # 0: static thresholds
         ("xoff", "i8"),
-        ("kind", "i4"),  # 0 lossy, 1 lossless by pause, 2 lossless by credit
-        ("off", "i4"),  # 1 between XOFF and XON
+        ("kind", "i1"),  # 0 lossy, 1 lossless by pause, 2 lossless by credit
+        ("off", "i1"),  # 1 between XOFF and XON
+        ("refresh", "i1"),  # 1 while a refresh event is on its way
+        ("credit", "i1"),  # 1: its link sends against credit
         ("switch", "i4"),
-        ("refresh", "i4"),  # 1 while a refresh event is on its way
+        ("lazy", "i4"),  # frames from it whose end has no event
+        ("padding", "i4"),
         ("room", "i8"),  # headroom there is
         ("xon", "i8"),
         ("hysteresis", "i8"),
         ("since", "i8"),  # when XOFF was sent
         ("sent", "i8"),  # XOFF frames, refreshes included
         ("dropped", "i8"),
-        ("unused", "i8", 2),
+        ("unused", "i8", 10),  # lines of neighbours spread over all sets of a cache
     ],
     align=True,
 )
@@ -352,8 +355,8 @@ PACKET: Final = np.dtype(
     [
         ("qp", "i4"),
         ("psn", "i4"),
-        ("next", "i4"),  # in its queue, or in the list of unused packets
-        ("at", "i4"),  # its present hop
+        ("next", "i4"),  # in its queue or the list of unused ones; on the wire: link of ``at``
+        ("at", "i4"),  # its hop: the one that it waits for; on the wire: the one after
         ("wire", "i4"),
         ("node", "i4"),  # message; of a control packet: what it tells
         ("ingress", "i4"),  # queue number where it is held

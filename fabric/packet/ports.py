@@ -112,6 +112,7 @@ def start(
                 if port.lazy == 1:
                     port.lazy = 0
                     switches[port.switch].lazy -= 1
+                    ingress[port.svc_in].lazy -= 1
             port.pending = 1
             push(runs, ev, wheel, far, when, (TX_END << CLASS_SHIFT) | link, 0)
         return
@@ -154,9 +155,9 @@ def start(
         if packet.flag & FIRST:
             wire -= run.first
     flags = np.int64(packet.flag)
-    at = np.int64(packet.at)
-    hop = hops[at]
-    onward = np.int64(hops[hop.next].link)
+    hop = hops[packet.at]
+    ahead = np.int64(hop.next)
+    onward = np.int64(hops[ahead].link)
     held = np.int64(packet.ingress)
     behind = row.bytes - inner
     if behind > row.kmin and flags & CONTROL == 0 and run.enqueue_marks == 0:
@@ -196,13 +197,15 @@ def start(
             kind = HEAD
             head = min(np.int64(wire), np.int64(HEADER_BYTES)) * PS_BYTE
             arrival = now + (head + port.rate - 1) // port.rate + hop.fixed
+        packet.at = ahead
+        packet.next = onward
         key = (ARRIVE << CLASS_SHIFT) | (link << 4) | kind
         push(runs, ev, wheel, far, arrival, key, number)
     if pair >= 0:
         after_emit(runs, ev, wheel, far, ports, egress, qps, bits, pair, end)
     if held >= 0:
-        source = held // run.classes
-        if ports[source].credit == 1:
+        if ingress[held].credit == 1:
+            source = held // run.classes
             key = (
                 (EFFECTIVE << CLASS_SHIFT)
                 | (CREDIT << KIND_SHIFT)
@@ -221,6 +224,7 @@ def start(
         if not need:
             port.lazy = 1
             switches[port.switch].lazy += 1
+            ingress[held].lazy += 1
     if need:
         port.pending = 1
         push(runs, ev, wheel, far, end, (TX_END << CLASS_SHIFT) | link, 0)

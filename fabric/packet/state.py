@@ -320,6 +320,7 @@ class PacketState:
             mine = np.arange(links) * classes + klass
             egress.credit[mine] = window
             ingress.switch[mine] = self.into
+            ingress.credit[mine] = self.ports.credit
             if klass == classes - 1 and settings.ack_control:
                 continue
             if settings.ecn and klass < classes - 1:
