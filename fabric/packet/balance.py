@@ -79,8 +79,8 @@ def choose(
                 return np.int64(row)
         return np.int64(branch + 1 + first)
     if run.spread == SPREAD_TURNS:
-        turn = np.int64(hops[branch].fixed)
-        hops[branch].fixed = turn + 1
+        turn = np.int64(hops[branch].next)
+        hops[branch].next = (turn + 1) % count
         return np.int64(branch + 1 + (turn + _pick(mix(run.spread_key), count)) % count)
     if run.spread == SPREAD_TWO and count > 2:
         a = _pick(word, count)

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from railweave.fabric._prefetch import prefetch
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.layout import (
+    BLOCK,
     BUCKETS,
     CLASS_SHIFT,
     FOREVER,
@@ -38,21 +40,24 @@ def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any
     bucket = time >> LOW_BITS
     ahead = bucket - run.bucket
     if 0 < ahead < BUCKETS and run.use_wheel == 1:
-        number = run.ev_free
-        event = ev[number]
-        run.ev_free = event.next
-        run.ev_left -= 1
-        run.in_wheel += 1
-        event.key = ((time & LOW_MASK) << _TIME_SHIFT) | key
-        event.arg = arg
         slot = bucket & (BUCKETS - 1)
-        head = wheel[slot]
-        event.next = head
+        number = wheel[slot]
+        if number & (BLOCK - 1) == BLOCK - 1:  # the block is full, or there is none (NONE)
+            if number < 0:
+                wheel[BUCKETS + (slot >> 5)] |= 1 << (slot & 31)
+                if bucket < run.scan:
+                    run.scan = bucket
+            fresh = run.ev_free
+            run.ev_free = ev[fresh].next
+            run.ev_left -= 1
+            ev[fresh].next = number
+            number = fresh
+        else:
+            number += 1
         wheel[slot] = number
-        if head < 0:
-            wheel[BUCKETS + (slot >> 5)] |= 1 << (slot & 31)
-            if bucket < run.scan:
-                run.scan = bucket
+        run.in_wheel += 1
+        ev[number].key = ((time & LOW_MASK) << _TIME_SHIFT) | key
+        ev[number].arg = arg
         return
     at = run.far
     run.far += 1
@@ -203,20 +208,25 @@ def _open_bucket(
     number = wheel[slot]
     wheel[slot] = NONE
     wheel[BUCKETS + (slot >> 5)] &= ~(1 << (slot & 31))
-    # What was added last is the first of the list: written from the end on, it is in order again.
+    # What was added last comes first: written from the end on, it is in order again.
     first = len(near)
     while number >= 0:
-        event = ev[number]
-        first -= 1
-        near[first].key = event.key
-        near[first].arg = event.arg
-        fetch_named(run.classes, event.key, event.arg, packets, ports, egress, ingress)
-        after = event.next
-        event.next = run.ev_free
-        run.ev_free = number
+        block = number & ~(BLOCK - 1)
+        after = np.int64(ev[block].next)
+        prefetch(ev, after)
+        prefetch(ev, after - BLOCK // 2)
+        while number >= block:
+            event = ev[number]
+            first -= 1
+            near[first].key = event.key
+            near[first].arg = event.arg
+            fetch_named(run.classes, event.key, event.arg, packets, ports, egress, ingress)
+            number -= 1
+        ev[block].next = run.ev_free
+        run.ev_free = block
+        run.ev_left += 1
         number = after
     count = len(near) - first
-    run.ev_left += count
     run.in_wheel -= count
     run.bucket = bucket
     run.scan = bucket + 1

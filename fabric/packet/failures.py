@@ -48,7 +48,7 @@ _STILL_PS: Final = 100 * 10**9  # nothing moves for so long under an endless sto
 def push_event(state: PacketState, at_ps: int, key: int) -> None:
     """Add an event from outside the kernel."""
     if state.run.ev_left < state.spare or len(state.far) - state.run.far < state.spare:
-        state.grow_events(2 * len(state.ev))
+        state.grow_events(len(state.ev) // lay.BLOCK + state.spare)
     as_python(push, state.runs, state.ev, state.wheel, state.far, at_ps, key, 0)
 
 
@@ -205,7 +205,7 @@ class Failures:
         while state.run.ev_left < state.spare + 2 * count or (
             len(state.far) - state.run.far < state.spare + 2 * count
         ):
-            state.grow_events(2 * len(state.ev))
+            state.grow_events(len(state.ev) // lay.BLOCK + state.spare)
         as_python(
             flush, state.runs, state.ev, state.wheel, state.far, state.ports, state.egress,
             state.ingress, state.switches, state.packets, state.qps, queue,

@@ -20,6 +20,7 @@ LOW_BITS: Final = 13
 LOW_MASK: Final = (1 << LOW_BITS) - 1
 BUCKETS: Final = 2048
 WORDS: Final = BUCKETS // 32
+BLOCK: Final = 8  # events of a bucket that lie together
 
 # Keys order the events of an instant by content: class, then entity.
 CLASS_SHIFT: Final = 46
@@ -123,7 +124,7 @@ RUN: Final = np.dtype(
         ("tie", "i8"),  # frames that end now on links below this one have left already
         # events
         ("ev_free", "i8"),
-        ("ev_left", "i8"),  # unused rows of the event pool
+        ("ev_left", "i8"),  # unused blocks of the event pool
         ("far", "i8"),  # entries of the heap
         ("at", "i8"),  # bucket being served: next entry, entries
         ("count", "i8"),
@@ -225,7 +226,8 @@ RUN: Final = np.dtype(
     align=True,
 )
 
-#: An event in the wheel: ``key`` begins with the low bits of its time.
+#: An event in the wheel: ``key`` begins with the low bits of its time. Rows come in blocks of
+#: BLOCK; ``next`` of a block's first row is the last row of the block before it in its bucket.
 EVENT: Final = np.dtype([("key", "i8"), ("next", "i4"), ("arg", "i4")], align=True)
 
 #: An event in the heap.
@@ -239,13 +241,14 @@ PORT: Final = np.dtype(
     [
         ("busy", "i8"),  # the wire is taken until then
         ("svc_end", "i8"),  # when the last bit of the frame in service leaves
-        ("tau", "i8"),  # ps per byte; 0: not a whole number
         ("data_bytes", "i8"),  # wire bytes of data sent
+        ("fixed", "i8"),  # from a frame's end to its arrival at the other end
+        ("tau", "i4"),  # ps per byte; 0: not a whole number, or a large one
         ("svc_queue", "i4"),  # queue of the frame in service, whose room it still holds, or NONE
         ("svc_in", "i4"),  # its ingress queue
         ("svc_bytes", "i4"),
-        ("mask", "i4"),  # classes that have something to send
-        ("blocked", "i4"),  # classes that may not
+        ("mask", "i2"),  # classes that have something to send
+        ("blocked", "i2"),  # classes that may not
         ("switch", "i4"),  # whose buffer the queues are in, or NONE
         ("pending", "i1"),  # 1 while a TX_END event is on its way
         ("lazy", "i1"),  # 1 while a frame's room is given back without an event
@@ -370,9 +373,8 @@ PACKET: Final = np.dtype(
 #: rows that follow, and a packet takes one of them.
 HOP: Final = np.dtype(
     [
-        ("fixed", "i8"),  # from a frame's end on the link to its arrival; of a choice: its turns
         ("link", "i4"),
-        ("next", "i4"),  # row of the hop after it
+        ("next", "i4"),  # row of the hop after it; of a choice: its turn
     ],
     align=True,
 )

@@ -55,9 +55,9 @@ def fetch_next(
             if link >= 0:
                 prefetch(ports, link)
                 prefetch(egress, link * run.classes)
-                prefetch(hops, packet.at)
             else:
                 prefetch(qps, packet.qp)
+            prefetch(hops, packet.at)
         elif kind == TX_END:
             row = egress[entity * run.classes]
             if row.head >= 0:

@@ -155,8 +155,7 @@ def start(
         if packet.flag & FIRST:
             wire -= run.first
     flags = np.int64(packet.flag)
-    hop = hops[packet.at]
-    ahead = np.int64(hop.next)
+    ahead = np.int64(hops[packet.at].next)
     onward = np.int64(hops[ahead].link)
     held = np.int64(packet.ingress)
     behind = row.bytes - inner
@@ -191,12 +190,12 @@ def start(
     elif onward == NONE and run.fold == 1 and flags & _EVENTFUL == 0:
         free_packet(runs, packets, number)
     else:
-        arrival = end + hop.fixed
+        arrival = end + port.fixed
         kind = 0
         if run.cut == 1 and onward >= 0 and ports[onward].rate <= port.rate:
             kind = HEAD
             head = min(np.int64(wire), np.int64(HEADER_BYTES)) * PS_BYTE
-            arrival = now + (head + port.rate - 1) // port.rate + hop.fixed
+            arrival = now + (head + port.rate - 1) // port.rate + port.fixed
         packet.at = ahead
         packet.next = onward
         key = (ARRIVE << CLASS_SHIFT) | (link << 4) | kind

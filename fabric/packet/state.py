@@ -186,7 +186,7 @@ class PacketState:
         self.out_ptr = fabric.out_links[0].astype(np.int32)
         widest = int(max(self.switches["last"] - self.switches["first"], default=0))
         self.spare = 64 + 2 * widest
-        self.grow_events(1024 + 2 * self.spare)
+        self.grow_events(2 * self.spare)
         self.grow_packets(1024)
 
     # ------------------------------------------------------------------ setting up
@@ -256,8 +256,8 @@ class PacketState:
         fabric, settings, run = self.fabric, self.settings, self.run
         ports = self.ports = records(lay.PORT, fabric.n_links)
         rate = fabric.link_rate_bps
-        whole = 8 * PS_PER_S % rate == 0
-        ports.tau = np.where(whole, 8 * PS_PER_S // rate, 0)
+        tau = 8 * PS_PER_S // rate
+        ports.tau = np.where((8 * PS_PER_S % rate == 0) & (tau < 2**31), tau, 0)
         ports.rate, ports.prop = rate, fabric.link_delay_ps
         ports.peer_prop = fabric.link_delay_ps[np.arange(fabric.n_links) ^ 1]
         ports.svc_queue = ports.svc_in = ports.switch = lay.NONE
@@ -295,6 +295,8 @@ class PacketState:
         dense[numbers] = np.arange(len(numbers))
         self.ports.switch = dense[fabric.link_src]
         self.into = dense[fabric.link_dst]  # switch that a link enters, or NONE
+        enters = fabric.link_network & (self.into >= 0)
+        self.ports.fixed = fabric.link_delay_ps + enters * self.network.switch_latency_ps
         total = np.full(len(numbers), _BUFFER) if buffers is None else buffers
         if settings.buffer_bytes is not None:
             total = np.full(len(numbers), settings.buffer_bytes)
@@ -398,15 +400,16 @@ class PacketState:
         self.switches.total = left
 
     # ------------------------------------------------------------------ growth
-    def grow_events(self, rows: int) -> None:
-        """Make room for ``rows`` events in the wheel, and as many in the heap."""
-        old = len(self.ev)
-        self.ev = grown(self.ev, rows)
-        rows = len(self.ev)
-        self.far = grown(self.far, rows)
-        self.near = grown(self.near, 2 * rows)
-        self._chain(self.ev, old, "ev_free")
-        self.run.ev_left += rows - old
+    def grow_events(self, blocks: int) -> None:
+        """Make room for ``blocks`` blocks of events in the wheel, and as many events in the heap."""
+        old = len(self.ev) // lay.BLOCK
+        self.ev = grown(self.ev, lay.BLOCK * max(blocks, 2 * old))
+        self.far = grown(self.far, len(self.ev))
+        self.near = grown(self.near, 2 * len(self.ev))
+        new = lay.BLOCK * np.arange(old, len(self.ev) // lay.BLOCK)
+        self.ev.next[new] = [*new[1:], self.run.ev_free if old else lay.NONE]
+        self.run.ev_free = new[0]
+        self.run.ev_left += len(new)
 
     def grow_packets(self, rows: int) -> None:
         """Make room for ``rows`` packets."""
@@ -438,7 +441,7 @@ class PacketState:
             self._chain(self.flights, old, "flight_free")
             run.flight_left += new - old
         if min(run.ev_left, len(self.far) - run.far) < self.spare + flying:
-            self.grow_events(2 * len(self.ev) + flying)
+            self.grow_events(len(self.ev) // lay.BLOCK + self.spare + flying)
 
     def _chain(self, pool: Any, old: int, head: str) -> None:
         """Put the new rows of a pool in front of its list of unused rows."""
@@ -449,16 +452,12 @@ class PacketState:
     # ------------------------------------------------------------------ paths and queue pairs
     def add_paths(self, ptr: NDArray[np.int64], links: NDArray[np.int64]) -> NDArray[np.int64]:
         """Write paths (CSR) as hops, each with an end mark, and return the first hop of each."""
-        fabric, n, count = self.fabric, len(ptr) - 1, len(links)
+        n, count = len(ptr) - 1, len(links)
         base = self.n_hops
         self.n_hops += count + n
         self.hops = grown(self.hops, self.n_hops)
         at = base + np.arange(count) + np.repeat(np.arange(n), np.diff(ptr))
-        into_switch = fabric.link_network[links] & (self.into[links] >= 0)
         self.hops.link[at] = links
-        self.hops.fixed[at] = (
-            fabric.link_delay_ps[links] + into_switch * self.network.switch_latency_ps
-        )
         self.hops.next[at] = at + 1
         self.hops.link[base + ptr[1:] + np.arange(n)] = lay.NONE
         return np.asarray(base + ptr[:-1] + np.arange(n), np.int64)
@@ -470,11 +469,7 @@ class PacketState:
         self.hops = grown(self.hops, self.n_hops)
         for i, (link, after) in enumerate(rows):
             hop = self.hops[first + i]
-            hop.link, hop.next, hop.fixed = link, after, 0
-            if link >= 0:
-                into_switch = self.fabric.link_network[link] and self.into[link] >= 0
-                latency = self.network.switch_latency_ps if into_switch else 0
-                hop.fixed = int(self.fabric.link_delay_ps[link]) + latency
+            hop.link, hop.next = link, after
         return first
 
     def add_qps(
@@ -715,7 +710,7 @@ class PacketState:
                     )
                 )  # fmt: skip
                 if code == lay.NEED_EVENTS:
-                    self.grow_events(2 * len(self.ev))
+                    self.grow_events(len(self.ev) // lay.BLOCK + self.spare)
                 elif code == lay.NEED_PACKETS:
                     self.grow_packets(2 * len(self.packets))
                 elif code == lay.NEED_ROWS:
