@@ -53,8 +53,7 @@ def _linker() -> tuple[Any, Any]:
 def _flat(argument: Any) -> list[Any]:
     """Return an argument as the machine code takes it."""
     if isinstance(argument, np.ndarray):
-        interface = argument.__array_interface__
-        words = (0, 0, argument.size, argument.itemsize, interface["data"][0])
+        words = (0, 0, argument.size, argument.itemsize, argument.ctypes.data)
         return [ctypes.c_int64(w) for w in (*words, *argument.shape, *argument.strides)]
     if isinstance(argument, np.void):
         return [ctypes.c_int64(argument.__array_interface__["data"][0])]

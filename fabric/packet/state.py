@@ -186,8 +186,8 @@ class PacketState:
         self.out_ptr = fabric.out_links[0].astype(np.int32)
         widest = int(max(self.switches["last"] - self.switches["first"], default=0))
         self.spare = 64 + 2 * widest
-        self.grow_events(2 * self.spare)
-        self.grow_packets(1024)
+        self.grow_events(4 * self.spare)
+        self.grow_packets(16384)
 
     # ------------------------------------------------------------------ setting up
     def _set_run(self, tracing: bool) -> None:
