@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["kept_function", "native_function"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def native_function(kernel: Kernel, arguments: Sequence[Any]) -> NativeFunction:

@@ -28,7 +28,8 @@ class Kernel:
     """A compiled function of arrays and numbers.
 
     Its first call from Python fixes the types of its arguments; other types are an error later. It
-    makes no arrays and returns a number or None. Kernels call each other freely.
+    makes no arrays and returns a number or None. An index is never negative: machine code does not
+    count from an array's end. Kernels call each other freely.
     """
 
     def __init__(self, function: Callable[..., Any], *, inline: bool = False) -> None:
