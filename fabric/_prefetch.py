@@ -10,13 +10,13 @@ __all__ = ["prefetch"]
 
 
 class _Prefetch:
-    """``prefetch(array, row)``: LLVM's ``prefetch`` of a row's first cache line, a hint only.
+    """``prefetch(array, row, line)``: LLVM's ``prefetch`` of a line of 64 bytes, a hint only.
 
     The row may be any number: what is not there is not fetched and is no error. It changes no
     result, so where kernels run as Python functions it does nothing.
     """
 
-    def __call__(self, array: Any, row: Any) -> None:
+    def __call__(self, array: Any, row: Any, line: Any) -> None:
         """Do nothing: Python functions do not hide the latency of memory."""
 
     @cached_property
@@ -29,14 +29,16 @@ class _Prefetch:
 
         read, keep, data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
 
-        def fetch(_: Any, array: Any, row: Any) -> Any:
+        def fetch(_: Any, array: Any, row: Any, line: Any) -> Any:
             def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
                 items = context.make_array(signature.args[0])(context, builder, arguments[0])
                 number = context.cast(builder, arguments[1], signature.args[1], types.intp)
                 item = cgutils.get_item_pointer(
                     context, builder, signature.args[0], items, [number], wraparound=False
                 )
-                place = builder.bitcast(item, cgutils.voidptr_t)
+                ahead = context.cast(builder, arguments[2], signature.args[2], types.intp)
+                ahead = builder.shl(ahead, ir.Constant(ahead.type, 6))
+                place = builder.gep(builder.bitcast(item, cgutils.voidptr_t), [ahead])
                 number_t = ir.IntType(32)
                 kind = ir.FunctionType(
                     ir.VoidType(), [cgutils.voidptr_t, number_t, number_t, number_t]
@@ -45,7 +47,7 @@ class _Prefetch:
                 builder.call(function, [place, read, keep, data])
                 return context.get_dummy_value()
 
-            return types.none(array, row), lower
+            return types.none(array, row, line), lower
 
         context: Any = cpu_target.typing_context
         made: Any = intrinsic(fetch)

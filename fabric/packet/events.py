@@ -213,8 +213,8 @@ def _open_bucket(
     while number >= 0:
         block = number & ~(BLOCK - 1)
         after = np.int64(ev[block].next)
-        prefetch(ev, after)
-        prefetch(ev, after - BLOCK // 2)
+        prefetch(ev, after & ~(BLOCK - 1), 0)
+        prefetch(ev, after & ~(BLOCK - 1), 1)
         while number >= block:
             event = ev[number]
             first -= 1

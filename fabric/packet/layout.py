@@ -383,6 +383,7 @@ HOP: Final = np.dtype(
 #: The sending and receiving ends of a queue pair.
 QP: Final = np.dtype(
     [
+        # Two lines of 64 bytes: what each frame sent needs.
         ("next", "i4"),  # in a ready list
         ("state", "i4"),
         ("node", "i4"),  # message being sent
@@ -407,27 +408,19 @@ QP: Final = np.dtype(
         ("high", "i4"),  # highest packet sent + 1
         ("first", "i4"),  # further overhead of a message's first packet
         ("begins", "i4"),  # 1: the next packet is the first of its message
+        ("entropies", "i4"),  # values that its packets take in turn
+        ("cap_packets", "i4"),  # packets under way at most; 0: any number
+        ("expected", "i4"),
+        # the rest of the sender
         ("tail", "i4"),  # last message posted
         ("back", "i4"),  # first hop of the way back
         ("back_queue", "i4"),
         ("inflight", "i4"),  # control packets (and data that may be lost) under way
         ("lose", "i4"),  # transmission that is lost in any case; NONE: none
-        ("flow", "i8"),  # number that random draws go by
-        ("line", "f8"),  # rate of its NIC
-        ("cap", "f8"),  # of its flow; inf: none
-        ("latency", "i8"),  # of the host, at each end
-        # receiver
-        ("cnp_at", "i8"),  # when the last notification was sent
-        ("expected", "i4"),
-        ("nak", "i4"),  # one was sent since the last advance
-        ("ce", "i4"),  # a mark that no acknowledgement has echoed yet
-        # recovery
         ("una", "i4"),  # oldest packet not acknowledged
         ("una_node", "i4"),  # its message
         ("retry", "i4"),
-        ("rto_at", "i8"),
         ("rto_on", "i4"),
-        ("cap_packets", "i4"),  # packets under way at most; 0: any number
         ("recover", "i4"),
         ("posted", "i4"),  # packets of all messages posted so far
         ("sacked", "i4"),  # highest selectively acknowledged + 1
@@ -435,24 +428,31 @@ QP: Final = np.dtype(
         ("scan", "i4"),  # next hole to look at
         ("bits", "i4"),  # first byte of its window of packet states
         ("window", "i4"),  # bytes of it, a power of two
+        # trimming and receiver credit, in packets
+        ("wanted", "i4"),  # packets known to be trimmed or lost
+        ("unasked", "i4"),  # packets it may send before it holds credit
+        ("avoid", "i4"),  # first byte of the values to be left out of their next turn
+        ("flow", "i8"),  # number that random draws go by
+        ("line", "f8"),  # rate of its NIC
+        ("cap", "f8"),  # of its flow; inf: none
+        ("latency", "i8"),  # of the host, at each end
+        ("rto_at", "i8"),
         ("resent", "i8"),  # wire bytes
+        ("timeouts", "i8"),
+        ("flowlet", "i8"),
+        ("used", "i8"),  # transmissions
+        ("grant", "i8"),  # transmissions allowed
+        # receiver
+        ("cnp_at", "i8"),  # when the last notification was sent
         ("late", "i8"),  # packets that arrived out of order
         ("marks", "i8"),
         ("naks", "i8"),
-        ("timeouts", "i8"),
-        ("flowlet", "i8"),
         ("answers", "i8"),  # control packets sent back
-        # trimming and receiver credit, in packets: at the sender
-        ("used", "i8"),  # transmissions
-        ("grant", "i8"),  # transmissions allowed
-        ("wanted", "i4"),  # packets known to be trimmed or lost
-        ("unasked", "i4"),  # packets it may send before it holds credit
-        ("entropies", "i4"),  # values that its packets take in turn
-        ("avoid", "i4"),  # first byte of the values to be left out of their next turn
-        # and at the receiver
         ("arrived", "i8"),
         ("want", "i8"),  # transmissions that it takes as far as is known
         ("granted", "i8"),
+        ("nak", "i4"),  # one was sent since the last advance
+        ("ce", "i4"),  # a mark that no acknowledgement has echoed yet
         ("known", "i4"),  # packets of all messages heard of
         ("fresh", "i4"),  # first packet of the last message that began a new window
         ("pull_next", "i4"),

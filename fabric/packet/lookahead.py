@@ -32,11 +32,11 @@ def fetch_named(
     kind = (key >> CLASS_SHIFT) & _KIND
     entity = key & ENTITY_MASK
     if kind == ARRIVE:
-        prefetch(packets, arg)
-        prefetch(ingress, (entity >> 4) * classes)
+        prefetch(packets, arg, 0)
+        prefetch(ingress, (entity >> 4) * classes, 0)
     elif kind == TX_END:
-        prefetch(ports, entity)
-        prefetch(egress, entity * classes)
+        prefetch(ports, entity, 0)
+        prefetch(egress, entity * classes, 0)
 
 
 @jit(inline=True)
@@ -53,19 +53,20 @@ def fetch_next(
             packet = packets[near[at].arg]
             link = np.int64(packet.next)
             if link >= 0:
-                prefetch(ports, link)
-                prefetch(egress, link * run.classes)
+                prefetch(ports, link, 0)
+                prefetch(egress, link * run.classes, 0)
             else:
-                prefetch(qps, packet.qp)
-            prefetch(hops, packet.at)
+                prefetch(qps, packet.qp, 1)
+            prefetch(hops, packet.at, 0)
         elif kind == TX_END:
             row = egress[entity * run.classes]
             if row.head >= 0:
-                prefetch(packets, row.head)
+                prefetch(packets, row.head, 0)
             if ports[entity].svc_in >= 0:
-                prefetch(ingress, ports[entity].svc_in)
+                prefetch(ingress, ports[entity].svc_in, 0)
             elif row.ready >= 0:
-                prefetch(qps, row.ready)
+                prefetch(qps, row.ready, 0)
+                prefetch(qps, row.ready, 1)
     at = run.at + _NEAR
     if at < run.count:
         key = near[at].key
@@ -74,8 +75,8 @@ def fetch_next(
         if kind == ARRIVE:
             link = np.int64(packets[near[at].arg].next)
             if link >= 0 and ports[link].svc_queue >= 0:
-                prefetch(ingress, ports[link].svc_in)
+                prefetch(ingress, ports[link].svc_in, 0)
         elif kind == TX_END:
             number = np.int64(egress[entity * run.classes].head)
             if number >= 0:
-                prefetch(hops, packets[number].at)
+                prefetch(hops, packets[number].at, 0)

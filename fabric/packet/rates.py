@@ -206,8 +206,10 @@ def count_bytes(
 ) -> None:
     """Count what a slowed queue pair sends; every so many bytes raise its rate."""
     run = runs[0]
+    if run.rate_bytes == 0:
+        return
     state = rates[number]
-    if state.on == 0 or run.rate_bytes == 0:
+    if state.on == 0:
         return
     state.bytes += wire
     if state.bytes >= run.rate_bytes:
