@@ -202,16 +202,11 @@ def start(
         push(runs, ev, wheel, far, arrival, key, number)
     if pair >= 0:
         after_emit(runs, ev, wheel, far, ports, egress, qps, bits, pair, end)
-    if held >= 0:
-        if ingress[held].credit == 1:
-            source = held // run.classes
-            key = (
-                (EFFECTIVE << CLASS_SHIFT)
-                | (CREDIT << KIND_SHIFT)
-                | (source << 4)
-                | (held - source * run.classes)
-            )
-            push(runs, ev, wheel, far, end + ports[source].peer_prop, key, inner)
+    if held >= 0 and ingress[held].credit == 1:
+        source = held // run.classes
+        key = (EFFECTIVE << CLASS_SHIFT) | (CREDIT << KIND_SHIFT) | (source << 4)
+        key |= held - source * run.classes
+        push(runs, ev, wheel, far, end + ports[source].peer_prop, key, inner)
     need = port.mask & ~port.blocked != 0
     if port.switch >= 0:
         port.svc_queue = first + klass

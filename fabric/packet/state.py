@@ -401,7 +401,7 @@ class PacketState:
 
     # ------------------------------------------------------------------ growth
     def grow_events(self, blocks: int) -> None:
-        """Make room for ``blocks`` blocks of events in the wheel, and as many events in the heap."""
+        """Make room for ``blocks`` blocks of events in the wheel, as many events in the heap."""
         old = len(self.ev) // lay.BLOCK
         self.ev = grown(self.ev, lay.BLOCK * max(blocks, 2 * old))
         self.far = grown(self.far, len(self.ev))
