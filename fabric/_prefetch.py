@@ -23,10 +23,12 @@ class _Prefetch:
     def _numba_type_(self) -> Any:
         """What numba sees where a kernel names this."""
         from llvmlite import ir
-        from numba.core import cgutils, types
+        from numba.core import cgutils as untyped
+        from numba.core import types
         from numba.core.registry import cpu_target
         from numba.extending import intrinsic
 
+        cgutils: Any = untyped
         read, keep, data = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
 
         def fetch(_: Any, array: Any, row: Any, line: Any) -> Any:

@@ -121,8 +121,7 @@ def send_frames(
         step = np.int64(0)
         for h in range(n):
             row = base + h
-            hop = hops[first + h]
-            port = ports[hop.link]
+            port = ports[hops[first + h].link]
             free = trail[row, FREE_AT]
             if h > 0:
                 held = _store(trail, row, arrives, size - run.gap)
@@ -147,10 +146,10 @@ def send_frames(
                 trail[row, SIZES + waits] = size - run.gap
                 trail[row, WAITS] = waits + 1
                 settled = settled and bool(end - free == step and waits < 2)
-            arrives = end + hop.fixed
+            arrives = end + port.fixed
             if run.cut == 1 and h + 1 < n and ports[hops[first + h + 1].link].rate <= port.rate:
                 head = min(size, HEADER_BYTES) * PS_BYTE
-                arrives = start + (head + port.rate - 1) // port.rate + hop.fixed
+                arrives = start + (head + port.rate - 1) // port.rate + port.fixed
                 if trail[row + 1, FREE_AT] > arrives:  # no cutting through
                     rest = max(size - HEADER_BYTES, 0) * PS_BYTE
                     arrives += (rest + port.rate - 1) // port.rate
