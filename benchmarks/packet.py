@@ -7,12 +7,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import random
-import resource
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from measure import Cpu, cpu_of, machine, reference
+from measure import cpu_of, machine, peak_mib, reference
+from packet_peers import nspy_hops
 
 from railweave.fabric.engine import FabricEnvironment
 from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
@@ -27,13 +32,29 @@ if TYPE_CHECKING:
 
     from railweave.fabric.graph import Fabric
 
-__all__ = ["Case", "Figures", "fat_tree", "leaf_spine", "main", "measure_case", "permutation"]
+__all__ = [
+    "Case",
+    "Figures",
+    "Sizes",
+    "cases",
+    "fat_tree",
+    "in_a_process",
+    "leaf_spine",
+    "main",
+    "measure_case",
+    "measure_once",
+    "permutation",
+]
 
 RATE_BPS = 400 * 10**9
 DELAY_PS = 500_000
+TIMES_NSPY = 100
+MOST_MIB = 300
 
 
-def _cabled(tiers: Sequence[tuple[str, int]], cables: Sequence[tuple[str, str]]) -> Fabric:
+def _cabled(
+    tiers: Sequence[tuple[str, int]], cables: Sequence[tuple[str, str]], model: LinkModel
+) -> Fabric:
     """Build hosts and switches by name, tier by tier, and join them."""
     build = FabricBuilder("benchmark")
     number: dict[str, int] = {}
@@ -45,20 +66,17 @@ def _cabled(tiers: Sequence[tuple[str, int]], cables: Sequence[tuple[str, str]])
             else:
                 number[name] = build.add_device(name, DeviceKind.SWITCH, tier=tier)
     for a, b in cables:
-        build.add_cable(
-            number[a], number[b], rate_bps=RATE_BPS, delay_ps=DELAY_PS,
-            model=LinkModel.ROCE_LOSSLESS,
-        )  # fmt: skip
+        build.add_cable(number[a], number[b], rate_bps=RATE_BPS, delay_ps=DELAY_PS, model=model)
     return build.finish()
 
 
-def leaf_spine(hosts: int) -> Fabric:
+def leaf_spine(hosts: int, model: LinkModel = LinkModel.ROCE_LOSSLESS) -> Fabric:
     """Return a leaf-spine without oversubscription, 16 hosts a leaf (fewer where there are few)."""
     each = 16 if hosts % 16 == 0 else hosts // 2
     leaves = hosts // each
     cables = [(f"h{i}", f"l{i // each}") for i in range(hosts)]
     cables += [(f"l{i}", f"s{j}") for i in range(leaves) for j in range(each)]
-    return _cabled([("h", hosts), ("l", leaves), ("s", each)], cables)
+    return _cabled([("h", hosts), ("l", leaves), ("s", each)], cables, model)
 
 
 def fat_tree(k: int) -> Fabric:
@@ -70,7 +88,7 @@ def fat_tree(k: int) -> Fabric:
             cables += [(f"l{pod * half + i}", f"a{pod * half + j}") for j in range(half)]
             cables += [(f"a{pod * half + i}", f"c{i * half + j}") for j in range(half)]
     tiers = [("h", k * half * half), ("l", k * half), ("a", k * half), ("c", half * half)]
-    return _cabled(tiers, cables)
+    return _cabled(tiers, cables, LinkModel.ROCE_LOSSLESS)
 
 
 def permutation(hosts: int, *, seed: int = 1) -> list[tuple[int, int]]:
@@ -83,6 +101,16 @@ def permutation(hosts: int, *, seed: int = 1) -> list[tuple[int, int]]:
             return list(enumerate(to))
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is: hosts of the leaf-spine, ports of the fat trees, bytes."""
+
+    hosts: int = 128
+    k: int = 16
+    large_k: int = 40
+    size: int = 1_000_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One workload on one fabric: pairs of hosts that each send ``size`` bytes at once."""
@@ -93,51 +121,55 @@ class Case:
     size: int
     least_mhops: float
     most_events: float | None = None
+    most_mib: int | None = None
     ack_every: int = 0
-    packet: PacketSettings | None = None  # None: pauses, marks and DCQCN
+    packet: dict[str, Any] | None = None  # None: pauses, marks and DCQCN
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a case took: CPU seconds, packet-hops, events."""
+    """What a case took: CPU seconds of each run, packet-hops, events, memory of the process."""
 
-    cpu: Cpu
+    seconds: tuple[float, ...]
     hops: int
     events: int
+    mib: float
 
     @property
     def mhops(self) -> float:
         """Million data packet-hops per CPU second."""
-        return self.hops / self.cpu.median / 1e6
+        return self.hops / median(self.seconds) / 1e6
 
 
 def measure_case(case: Case, *, repeats: int) -> Figures:
-    """Run a case several times on fresh engines."""
+    """Run a case several times on fresh engines, each packet by itself (no elision)."""
     fabric = case.fabric()
-    routing = Routing(fabric)
+    spray = (case.packet or {}).get("spread") == "spray"
+    routing = Routing(fabric, policy="spray" if spray else "ecmp")
     hosts = [int(nic) for nic in fabric.nics]
     build = ScheduleBuilder(n_ranks=len(hosts))
     for src, dst in case.pairs(len(hosts)):
         build.transfer(src, dst, case.size)
     schedule = build.finish()
-    packet = case.packet or PacketSettings(cc=cc_profile("scaled"))
+    keys = {"cc": cc_profile("scaled")} if case.packet is None else case.packet
+    packet = PacketSettings(elide=False, **keys)
     network = NetworkSettings(ack_every=case.ack_every, host_latency_ps=0)
     engines: list[PacketEngine] = []
 
     def fresh() -> PacketEngine:
         engine = PacketEngine(FabricEnvironment(), fabric, routing, network, packet=packet)
         engine.execute(schedule, hosts)
+        engines[:] = [engine]
         return engine
 
     def run(engine: PacketEngine) -> None:
         engine.env.run()
-        engines.append(engine)
 
-    run(fresh())  # compiles or loads the kernel
+    run(fresh())  # loads the kernel
     cpu = cpu_of(run, setup=fresh, repeats=repeats)
     state = engines[-1].state
     assert state.run.violations == 0
-    return Figures(cpu, int(state.run.hops), int(state.run.events))
+    return Figures(cpu.seconds, int(state.run.hops), int(state.run.events), peak_mib())
 
 
 def all_pairs(hosts: int) -> list[tuple[int, int]]:
@@ -145,8 +177,14 @@ def all_pairs(hosts: int) -> list[tuple[int, int]]:
     return [(i, (i + shift) % hosts) for shift in range(1, hosts) for i in range(hosts)]
 
 
-def cases(*, hosts: int, k: int, size: int) -> list[Case]:
-    """Return the table's cases for a size of fabric."""
+def ring(hosts: int) -> list[tuple[int, int]]:
+    """Return one step of a ring in rank order."""
+    return [(i, (i + 1) % hosts) for i in range(hosts)]
+
+
+def cases(sizes: Sizes) -> list[Case]:
+    """Return the table's cases."""
+    hosts, size = sizes.hosts, sizes.size
 
     def small() -> Fabric:
         return leaf_spine(hosts)
@@ -155,54 +193,137 @@ def cases(*, hosts: int, k: int, size: int) -> list[Case]:
         return leaf_spine(max(hosts // 2, 4))
 
     def tree() -> Fabric:
-        return fat_tree(k)
+        return fat_tree(sizes.k)
 
-    lossy = {"cc": None, "pfc": False, "ecn": False}
+    def large() -> Fabric:
+        return fat_tree(sizes.large_k)
+
+    def trimming() -> Fabric:
+        return leaf_spine(hosts, LinkModel.TRIMMING)
+
+    lossy = {"pfc": False, "ecn": False}
+    spine = f"{hosts} hosts, leaf-spine"
+    many = f"{sizes.k**3 // 4:,} hosts, fat tree"
+    acks = {"least_mhops": 4, "ack_every": 4, "pairs": permutation, "size": 2 * size}
     return [
-        Case(name="permutation, leaf-spine", fabric=small, pairs=permutation, size=2 * size,
+        Case(name=f"permutation, {spine}", fabric=small, pairs=permutation, size=2 * size,
              least_mhops=10, most_events=1.6),
-        Case(name="incast of half of them", fabric=small, size=size, least_mhops=10,
+        Case(name=f"incast from {hosts // 2}", fabric=small, size=size, least_mhops=10,
              pairs=lambda n: [(i, n - 1) for i in range(n // 2)], most_events=2.3),
-        Case(name="ring step, fat tree", fabric=tree, size=size, least_mhops=10,
-             pairs=lambda n: [(i, (i + 1) % n) for i in range(n)], most_events=1.6),
-        Case(name="all-to-all of half of them", fabric=half, pairs=all_pairs, size=size,
+        Case(name=f"ring step, {many}", fabric=tree, size=size, least_mhops=10, pairs=ring,
+             most_events=1.6, most_mib=MOST_MIB),
+        Case(name=f"all-to-all, {max(hosts // 2, 4)} hosts", fabric=half, pairs=all_pairs,
+             size=size, least_mhops=8, most_events=2.3),
+        Case(name=f"all-to-all, {hosts} hosts", fabric=small, pairs=all_pairs, size=size,
              least_mhops=8, most_events=2.3),
-        Case(name="permutation, fat tree", fabric=tree, pairs=permutation, size=2 * size,
-             least_mhops=8, most_events=1.6),
-        Case(name="permutation, leaf-spine, an ACK for 4 packets", fabric=small,
-             pairs=permutation, size=2 * size, least_mhops=4, ack_every=4),
-        Case(name="the same without pauses, go-back-N", fabric=small, pairs=permutation,
-             size=2 * size, least_mhops=4, ack_every=4, packet=PacketSettings(**lossy)),
-        Case(name="the same, selective repeat", fabric=small, pairs=permutation,
-             size=2 * size, least_mhops=4, ack_every=4,
-             packet=PacketSettings(**lossy, recovery="selective-repeat")),
+        Case(name=f"permutation, {many}", fabric=tree, pairs=permutation, size=2 * size,
+             least_mhops=8, most_events=1.6, most_mib=MOST_MIB),
+        Case(name=f"permutation, {sizes.large_k**3 // 4:,} hosts, fat tree", fabric=large,
+             pairs=permutation, size=size, least_mhops=4, most_events=1.6),
+        Case(name=f"permutation, {spine}, an ACK for 4 packets", fabric=small, **acks),
+        Case(name="the same without pauses, go-back-N", fabric=small, packet=lossy, **acks),
+        Case(name="the same, selective repeat", fabric=small,
+             packet={**lossy, "recovery": "selective-repeat"}, **acks),
+        Case(name="the same, trimming, spray, credit", fabric=trimming,
+             packet={"pfc": False, "recovery": "trim", "spread": "spray"}, **acks),
     ]  # fmt: skip
 
 
-def main(*, hosts: int = 128, k: int = 16, size: int = 1_000_000, repeats: int = 3) -> None:
-    """Print the table."""
+# ---------------------------------------------------------------------- processes
+def measure_once(number: int, repeats: int, sizes: Sizes) -> Figures:
+    """Run a case of the table in this process."""
+    return measure_case(cases(sizes)[number], repeats=repeats)
+
+
+def in_a_process(number: int, repeats: int, sizes: Sizes) -> Figures:
+    """Run a case in a process of its own, whose peak of memory is no other's."""
+    what = json.dumps([number, repeats, asdict(sizes)])
+    command = [sys.executable, str(Path(__file__).resolve()), "--measure", what]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return Figures(tuple(found["seconds"]), found["hops"], found["events"], found["mib"])
+
+
+# ---------------------------------------------------------------------- the table
+def _verdict(case: Case, found: Figures) -> str:
+    """Say what was wanted of a case, and whether it held."""
+    wanted, ok = f"at least {case.least_mhops:g} M", found.mhops >= case.least_mhops
+    if case.most_events is not None:
+        wanted += f", at most {case.most_events:g} events"
+        ok = ok and found.events / found.hops <= case.most_events
+    if case.most_mib is not None:
+        wanted += f" and {case.most_mib} MiB"
+        ok = ok and found.mib <= case.most_mib
+    return f"{wanted}: {'ok' if ok else 'MISSED'}"
+
+
+def _show_peer(sizes: Sizes, mhops: float) -> None:
+    """Print what ns.py does of the first case, with a twentieth of the bytes."""
+    name = f"{'ns.py, permutation without headers, pauses, marks':<52}"
+    fabric = leaf_spine(sizes.hosts)
+    found = nspy_hops(fabric, permutation(sizes.hosts), max(sizes.size // 10, 4096))
+    if found is None:
+        print(f"{name}not installed")
+        return
+    hops, seconds = found
+    theirs = hops / seconds / 1e6
+    ok = mhops >= TIMES_NSPY * theirs
+    print(
+        f"{name}{theirs:8.3f}{seconds:8.3f}{hops / 1e6:8.2f}{'':20}  "
+        f"{mhops / theirs:.0f} times slower, at least {TIMES_NSPY} wanted: "
+        f"{'ok' if ok else 'MISSED'}"
+    )
+
+
+def main(
+    *,
+    sizes: Sizes | None = None,
+    repeats: int = 3,
+    only: str = "",
+    measure: Callable[[int, int, Sizes], Figures] = in_a_process,
+) -> None:
+    """Print the table.
+
+    Parameters
+    ----------
+    sizes
+        How large everything is.
+    repeats
+        Runs of each case, of which the median counts.
+    only
+        Leave out cases without it in their names.
+    measure
+        Runs a case: `measure_once` in this process, by default in one of its own.
+    """
+    sizes = sizes or Sizes()
     print(machine())
     fixed = cpu_of(reference, repeats=repeats)
     print(f"a fixed loop of Python: {min(fixed.seconds):.3f} to {max(fixed.seconds):.3f} s\n")
-    print(f"{'':52}{'Mhop/s':>8}{'s':>8}{'Mhops':>8}{'events/hop':>12}")
-    for case in cases(hosts=hosts, k=k, size=size):
-        found = measure_case(case, repeats=repeats)
-        per_hop = found.events / found.hops
-        ok = found.mhops >= case.least_mhops and (
-            case.most_events is None or per_hop <= case.most_events
-        )
-        wanted = f"at least {case.least_mhops:g} M"
-        if case.most_events is not None:
-            wanted += f", at most {case.most_events:g} events"
+    print(f"{'':52}{'Mhop/s':>8}{'s':>8}{'Mhops':>8}{'events/hop':>12}{'MiB':>8}")
+    first = None
+    for number, case in enumerate(cases(sizes)):
+        if only not in case.name:
+            continue
+        found = measure(number, repeats, sizes)
+        first = first or found
         print(
-            f"{case.name:<52}{found.mhops:8.2f}{found.cpu.median:8.3f}{found.hops / 1e6:8.2f}"
-            f"{per_hop:12.2f}  {wanted}: {'ok' if ok else 'MISSED'}"
+            f"{case.name:<52}{found.mhops:8.2f}{median(found.seconds):8.3f}"
+            f"{found.hops / 1e6:8.2f}{found.events / found.hops:12.2f}{found.mib:8.0f}  "
+            f"{_verdict(case, found)}",
+            flush=True,
         )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\nmost memory of the process: {peak:.0f} MiB")
+    if first is not None:
+        _show_peer(sizes, first.mhops)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Packet-hops per CPU second of the packet engine")
     parser.add_argument("--repeats", type=int, default=3)
-    main(repeats=parser.parse_args().repeats)
+    parser.add_argument("--only", default="", help="cases with this in their names")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        number, repeats, keys = json.loads(given.measure)
+        print(json.dumps(asdict(measure_once(number, repeats, Sizes(**keys)))))
+    else:
+        main(repeats=given.repeats, only=given.only)
