@@ -11,8 +11,6 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 NAMES = (
-    "measure", "packet", "packet_peers", "packet_reference", "packet_sharing", "packet_lossless"
-)  # fmt: skip
     "measure",
     "packet",
     "packet_peers",
