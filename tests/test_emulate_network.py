@@ -151,10 +151,10 @@ def test_flows_take_what_was_predicted(mode: Any) -> None:
         assert emulation.drops == 0
         compared = compare(emulation)
         assert compared.paths_confirmed()
+        if compared.worst() < 0.03:  # no busy CPU makes figures agree
+            return
         if emulation.headroom is not None and emulation.headroom.valid:
             errors.append(compared.worst())
-            if errors[-1] < 0.03:
-                return
     if not errors:
         pytest.skip("the CPUs are busy with other things")
     assert min(errors) < 0.1

@@ -9,7 +9,7 @@ from typing import Final
 
 __all__ = ["MOST_BUSY", "MOST_MOVING", "CpuTimes", "Headroom"]
 
-MOST_MOVING: Final = 0.75
+MOST_MOVING: Final = 0.65
 """Most of any quarter of a second that the process which moves the bytes may run or wait for a CPU,
 and that one CPU may spend on packets: ``benchmarks/emulation_load.py`` shows what is beyond."""
 MOST_BUSY: Final = 0.40
