@@ -18,7 +18,13 @@ from pathlib import Path
 import serving_base
 from serving_base import SECTIONS, Asked
 
-for _name in ("serving_users", "serving_routers", "serving_fabrics"):
+for _name in (
+    "serving_users",
+    "serving_routers",
+    "serving_fabrics",
+    "serving_failures",
+    "serving_speed",
+):
     importlib.import_module(_name)
 
 

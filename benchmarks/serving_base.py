@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLES", "SECTIONS", "Asked", "fleet", "gb", "ms", "rail", "s", "section", "table"]
 
+NUMBER = re.compile(r"-|[-+]?[0-9][0-9.,]*( x|%)?( \(.*\))?")
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "traces"
 
 
@@ -37,7 +39,7 @@ class Asked:
 
     mooncake: Path = EXAMPLES / "mooncake-like.jsonl"
     azure: Path = EXAMPLES / "azure-conv-like.csv"
-    rows: int = 1500
+    rows: int = 2000
     seeds: int = 200
 
     def trace(self, name: str) -> dict[str, Any]:
@@ -122,8 +124,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     cells = [[str(cell) for cell in row] for row in rows]
 
     def number(column: int) -> bool:
-        digits = [row[column].lstrip("-+").replace(",", "")[:1] for row in cells]
-        return all(digit.isdigit() or not digit for digit in digits)
+        return all(NUMBER.fullmatch(row[column]) for row in cells)
 
     marks = ["---:" if number(i) else "---" for i in range(len(header))]
     return [f"| {' | '.join(line)} |" for line in (list(header), marks, *cells)]

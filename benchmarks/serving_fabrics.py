@@ -92,11 +92,16 @@ def handoff(asked: Asked) -> list[str]:
     """Return what is left of a KV transfer when the prefill is over."""
     del asked
     rows = []
-    for label, nic, cost in (
-        ("a NIC for each GPU", "affine", "0us"),
-        ("a NIC for each GPU, 1 us a message", "affine", "1us"),
-        ("one NIC for eight GPUs", "single", "0us"),
+    for label, nic, cost, rate in (
+        ("400G for each GPU", "affine", "0us", "400Gbps"),
+        ("400G for each GPU, 1 us a message", "affine", "1us", "400Gbps"),
+        ("400G for eight GPUs", "single", "0us", "400Gbps"),
+        ("50G for eight GPUs", "single", "0us", "50Gbps"),
+        ("25G for eight GPUs", "single", "0us", "25Gbps"),
     ):
+        topology = rail(8)
+        for link in topology["links"].values():
+            link["rate"] = rate
         for prompt in PROMPTS:
             exposed, ttft, whole = [], [], 0
             for mode in ("pull", "push", "stream"):
@@ -106,7 +111,7 @@ def handoff(asked: Asked) -> list[str]:
                         "requests": [{"prompt": prompt, "output": 2}],
                         "kv_transfer": {"mode": mode, "nic": nic, "message_cost": cost},
                     },
-                    topology="h100-rail-8",
+                    topology=topology,
                 ).raise_for_status()  # fmt: skip
                 (row,) = result.requests
                 exposed.append(row["kv_exposed_ps"])
@@ -134,10 +139,11 @@ def packets(asked: Asked) -> list[str]:
     rows = []
     for name, (first, second) in SMALL.items():
         times = {}
-        for kind, engine, model in (
-            ("fluid", "fluid", "roce-lossless"),
-            ("lossless", "packet", "roce-lossless"),
-            ("lossy", "packet", "roce-lossy"),
+        for kind, engine, model, network in (
+            ("fluid", "fluid", "roce-lossless", {}),
+            ("plain", "packet", "roce-lossless", {"cc": {"kind": "none"}}),
+            ("lossless", "packet", "roce-lossless", {}),
+            ("lossy", "packet", "roce-lossy", {}),
         ):
             topology = rail(4)
             for link in topology["links"].values():
@@ -154,15 +160,17 @@ def packets(asked: Asked) -> list[str]:
                 },
                 topology=topology,
                 engine=engine,
+                **({"network": network} if network else {}),
             ).raise_for_status()  # fmt: skip
             times[kind] = [row["kv_ps"] for row in result.requests]
         worst = {kind: max(found) for kind, found in times.items()}
         rows.append(
             (
                 name,
-                *(ms(worst[kind]) for kind in ("fluid", "lossless", "lossy")),
-                *(f"{worst[kind] / worst['fluid'] - 1:+.2%}" for kind in ("lossless", "lossy")),
+                *(ms(worst[kind]) for kind in worst),
+                *(f"{worst[kind] / worst['fluid'] - 1:+.2%}" for kind in list(worst)[1:]),
             )
         )
-    header = ("transfers of 67 MB", "fluid ms", "lossless ms", "lossy ms", "off", "off")
+    header = ("transfers of 67 MB", "fluid ms", "no cc ms", "lossless ms", "lossy ms", "off", "off",
+              "off")  # fmt: skip
     return table(header, rows)

@@ -18,6 +18,7 @@ SLO = {
     "mooncake": {"ttft": "10s", "tpot": "50ms"},
     "azure": {"ttft": "1s", "tpot": "50ms"},
 }
+WEIGHTS = {"scorers": {"prefix": 2, "queue": 1}}  # llm-d's sample profile
 POOLS = {"prefill": {"replicas": 4, "tp": 8}, "decode": {"replicas": 4, "tp": 8}}
 HEADER = (
     "load", "router", "TTFT p50 s", "p99 s", "TPOT p99 ms", "goodput", "hits", "KV moved GB",
@@ -48,21 +49,18 @@ def row(result: Result, *head: object) -> tuple[object, ...]:
     )
 
 
-@section("routers")
-def routers(asked: Asked) -> list[str]:
-    """Return a table for each trace."""
-    lines = []
-    for trace, loads in LOADS.items():
-        rows = []
-        for load in loads:
-            for name in ROUTERS.names():
-                router = {"policy": name, **WEIGHTS} if name == "weighted" else name
-                rows.append(row(served(asked, trace, load, router), f"{load:g} x", name))
-        lines += [f"{trace.capitalize()}:", "", *table(HEADER, rows), ""]
-    return lines[:-1]
+def routers(asked: Asked, trace: str) -> list[str]:
+    """Return a row for each router at each load."""
+    rows = []
+    for load in LOADS[trace]:
+        for name in ROUTERS.names():
+            router = {"policy": name, **WEIGHTS} if name == "weighted" else name
+            rows.append(row(served(asked, trace, load, router), f"{load:g} x", name))
+    return table(HEADER, rows)
 
 
-WEIGHTS = {"scorers": {"prefix": 2, "queue": 1}}  # llm-d's sample profile
+section("routers-mooncake")(lambda asked: routers(asked, "mooncake"))
+section("routers-azure")(lambda asked: routers(asked, "azure"))
 
 
 @section("stale")
@@ -81,26 +79,24 @@ def stale(asked: Asked) -> list[str]:
     return table(("metrics every", *HEADER[1:]), rows)
 
 
-@section("pools")
-def pools(asked: Asked) -> list[str]:
+def pools(asked: Asked, trace: str) -> list[str]:
     """Return colocated replicas beside pools of several ratios, on the same 64 GPUs."""
-    lines = []
-    for trace, loads in LOADS.items():
-        rows = []
-        for load in loads[:2]:
-            for budget in (2048, 8192):
-                found = served(
-                    asked, trace, load, "least-connections", prefill=None, decode=None,
-                    colocated={"replicas": 8, "tp": 8}, max_num_batched_tokens=budget,
-                )  # fmt: skip
-                name = f"8 colocated, {budget:,} tokens a step"
-                rows.append(row(found, f"{load:g} x", name))
-            for first in (2, 4, 5, 6):
-                found = served(
-                    asked, trace, load, "least-connections",
-                    prefill={"replicas": first, "tp": 8}, decode={"replicas": 8 - first, "tp": 8},
-                )  # fmt: skip
-                rows.append(row(found, f"{load:g} x", f"{first} prefill, {8 - first} decode"))
-        lines += [f"{trace.capitalize()}:", "",
-                  *table(("load", "replicas of tp 8", *HEADER[2:]), rows), ""]  # fmt: skip
-    return lines[:-1]
+    rows = []
+    for load in LOADS[trace][:2]:
+        for budget in (2048, 8192):
+            found = served(
+                asked, trace, load, "least-connections", prefill=None, decode=None,
+                colocated={"replicas": 8, "tp": 8}, max_num_batched_tokens=budget,
+            )  # fmt: skip
+            rows.append(row(found, f"{load:g} x", f"8 colocated, {budget:,} tokens a step"))
+        for first in (2, 4, 5, 6):
+            found = served(
+                asked, trace, load, "least-connections",
+                prefill={"replicas": first, "tp": 8}, decode={"replicas": 8 - first, "tp": 8},
+            )  # fmt: skip
+            rows.append(row(found, f"{load:g} x", f"{first} prefill, {8 - first} decode"))
+    return table(("load", "replicas of tp 8", *HEADER[2:]), rows)
+
+
+section("pools-mooncake")(lambda asked: pools(asked, "mooncake"))
+section("pools-azure")(lambda asked: pools(asked, "azure"))
