@@ -192,6 +192,8 @@ class Findings:
         Workload name -> function that summarises it up to now (partial runs call it too): counts
         such as ``requests``, and a `railweave.workloads.stats.time_stats` mapping per time. The
         summary of a run prints both.
+    frontends
+        Workload name -> the front-end network of its service, as a topology file has it.
     tracks
         Functions that return what was done when, on tracks of their own in a timeline.
     steps
@@ -207,6 +209,7 @@ class Findings:
     collectives: list[dict[str, Any]] = field(default_factory=list)
     serving: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     requests: list[Callable[[], list[dict[str, Any]]]] = field(default_factory=list)
+    frontends: dict[str, dict[str, Any]] = field(default_factory=dict)
     tracks: list[Callable[[], list[TrackSpan]]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

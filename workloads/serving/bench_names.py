@@ -80,4 +80,4 @@ def bench_metrics(
             "std_itl_ms": _ms(gaps.deviation()),
             "p99_itl_ms": _ms(gaps.percentile(99)),
         }
-    return found | _times("e2el", [request.last_ps - request.arrival_ps for request in done])
+    return found | _times("e2el", [request.e2e_ps for request in done])

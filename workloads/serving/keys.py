@@ -205,6 +205,8 @@ class AutoscaleModel(FileModel):
 class FrontendModel(FileModel):
     """The network that requests and tokens cross, apart from the fabric of the GPUs."""
 
-    rate: Rate = Field(25 * 10**9, description="Of each server's and the gateway's link")
-    delay: Time = Field(50 * 10**6, description="From a client to the gateway, and back")
+    rate: Rate = Field(25 * 10**9, description="Of each link")
+    delay: Time = Field(
+        50 * 10**6, description="From a client to the gateway, and from there to a server"
+    )
     bytes_per_token: Size = Field(4, description="Of prompts and of streamed tokens")

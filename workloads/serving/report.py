@@ -82,7 +82,7 @@ class ServingReport:
             "kv_share_of_ttft": _mean([r.exposed_kv_ps / r.ttft_ps for r in apart if r.ttft_ps]),
             "queue_ps": distribution([_queue_ps(request) for request in done]),
             "e2e_ps": distribution(
-                [request.last_ps - request.arrival_ps for request in done],
+                [request.e2e_ps for request in done],
                 [_e2e_bound_ps(request) for request in done],
             ),
             "kv_bytes": sum(request.kv_bytes for request in done),
@@ -135,8 +135,7 @@ class ServingReport:
         if self._run.autoscaler.events:
             found["autoscale"] = self._run.autoscaler.events
         if self._workload.frontend is not None:
-            frontend = self._run.frontend
-            found["frontend"] = {"in_bytes": frontend.in_bytes, "out_bytes": frontend.out_bytes}
+            found["frontend"] = self._run.frontend.summary()
         return found
 
     def _prefix(self) -> dict[str, Any]:

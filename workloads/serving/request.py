@@ -58,6 +58,8 @@ class Request:
         How often it was sent to replicas: once, and again for each that failed under it.
     local_prefill
         Whether the replica that decodes it computed its prompt too.
+    return_ps
+        What each token took from the server to the client.
     """
 
     number: int
@@ -89,6 +91,7 @@ class Request:
     preemptions: int = 0
     attempts: int = 0
     local_prefill: bool = False
+    return_ps: int = 0
 
     @classmethod
     def of(cls, number: int, asked: TraceRequest, *, start_ps: int) -> Request:
@@ -116,8 +119,13 @@ class Request:
 
     @property
     def ttft_ps(self) -> int:
-        """Time to first token: arrival to first token."""
-        return self.first_ps - self.arrival_ps
+        """Time to first token: arrival to first token, both at the client."""
+        return self.first_ps + self.return_ps - self.arrival_ps
+
+    @property
+    def e2e_ps(self) -> int:
+        """Arrival to last token, both at the client."""
+        return self.last_ps + self.return_ps - self.arrival_ps
 
     @property
     def tpot_ps(self) -> int | None:

@@ -70,8 +70,10 @@ class ServingRun:
         self.requests, self._arrivals = make_requests(workload, context, self.shape, plans)
         pools = make_replicas(plans, workload, context, self.shape, self.requests)
         self.fleet = Fleet(pools, workload.router, context)
-        self.ways = Ways(workload, context, self.fleet, mover, handoff if mover else None)
-        self.frontend = Frontend(workload, context, self.fleet)
+        self.frontend = Frontend(workload.frontend, context, self.fleet)
+        self.ways = Ways(
+            workload, context, self.fleet, self.frontend, mover, handoff if mover else None
+        )
         self.failures = Failures(workload, context, self.fleet, mover, self.shape)
         self.autoscaler = Autoscaler(workload, context, self.fleet, self.shape)
 
@@ -101,6 +103,8 @@ class ServingRun:
         context.findings.requests.append(report.rows)
         context.findings.tracks.append(report.tracks)
         context.findings.waiting.append(self._waiting)
+        if self._workload.frontend is not None:
+            context.findings.frontends[context.name] = self.frontend.topology()
         served = [request for request in self.requests if not request.rejected]
         self.failures.start()
         self.autoscaler.start(lambda: self.open_requests)
@@ -111,9 +115,9 @@ class ServingRun:
         return self._context.env.process(self._serve(request))
 
     def _serve(self, request: Request) -> Generator[simpy.Event, Any, None]:
-        yield from self.frontend.prompt_in(request)
+        yield from self.frontend.arrive(request)
         yield from self.ways.serve(request)
-        yield from self.frontend.tokens_out(request)
+        yield self._context.env.timeout(request.return_ps)
         self.open_requests -= 1
         self.failures.served(request)
 

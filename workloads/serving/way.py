@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import simpy
 
     from railweave.workloads.serving.fleet import Fleet
+    from railweave.workloads.serving.frontend import Frontend
     from railweave.workloads.serving.handoff import Handoff
     from railweave.workloads.serving.handoff.mover import KvMover
     from railweave.workloads.serving.model import ServingModel
@@ -40,8 +41,8 @@ class Ways:
     ----------
     workload, context
         What was asked for.
-    fleet
-        The replicas.
+    fleet, frontend
+        The replicas, and the network before them.
     mover, handoff
         How caches move; None where replicas prefill and decode.
 
@@ -56,10 +57,11 @@ class Ways:
         workload: ServingModel,
         context: WorkloadContext,
         fleet: Fleet,
+        frontend: Frontend,
         mover: KvMover | None,
         handoff: type[Handoff] | None,
     ) -> None:
-        self._workload, self._fleet = workload, fleet
+        self._workload, self._fleet, self._frontend = workload, fleet, frontend
         self._env, self._engine = context.env, context.engine
         self._mover, self._handoff = mover, handoff
         self.timeouts = 0
@@ -96,6 +98,7 @@ class Ways:
         sequence = self._sequence(request, request.output_tokens - request.generated)
         replica.connections += 1
         try:
+            yield from self._lost(self._frontend.deliver(request, replica), replica)
             replica.submit(sequence)
             yield sequence.done
         finally:
@@ -104,6 +107,7 @@ class Ways:
         load = StepLoad.prefill(request.prompt_tokens - request.found_tokens,
                                 cached=request.found_tokens)  # fmt: skip
         request.tpot_bound_ps = self._token_bound_ps(request, replica)
+        self._frontend.stream(request, replica)
         self._check(request, replica.bound_ps(load))
 
     def _sequence(self, request: Request, target: int) -> Sequence:
@@ -157,6 +161,7 @@ class Ways:
     def _prefill(
         self, request: Request, source: Replica, sequence: Sequence
     ) -> Generator[simpy.Event, Any, None]:
+        yield from self._lost(self._frontend.deliver(request, source), source)
         request.doing = f"its prefill on {source.plan.name}"
         source.submit(sequence)
         yield sequence.done
@@ -210,6 +215,7 @@ class Ways:
         found = request.found_tokens
         prefill_ps = source.bound_ps(StepLoad.prefill(request.prompt_tokens - found, cached=found))
         request.tpot_bound_ps = self._token_bound_ps(request, target)
+        self._frontend.stream(request, target)
         kv_ps = request.kv_bound_ps
         first_ps = max(prefill_ps, kv_ps) if early else prefill_ps + kv_ps
         self._engine.check_bound(

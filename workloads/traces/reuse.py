@@ -46,9 +46,7 @@ class PrefixReuse:
         return self.hits / self.blocks if self.blocks else 0.0
 
 
-def prefix_reuse(
-    requests: Iterable[TraceRequest], *, room_tokens: int = _UNBOUNDED
-) -> PrefixReuse:
+def prefix_reuse(requests: Iterable[TraceRequest], *, room_tokens: int = _UNBOUNDED) -> PrefixReuse:
     """Count the prefix hits of one cache that all requests share, in order of arrival.
 
     Requests without ids count their tokens and nothing else.
