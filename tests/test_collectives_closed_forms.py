@@ -229,14 +229,19 @@ def test_double_binary_tree_fully_pipelined(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("size", [2**16, 72 * 2**16, 72 * 2**18])
-def test_double_binary_tree_of_shorter_buffers(ranks: int, size: int) -> None:
-    """What goes up fills the wait for what comes down, so the sum of both terms is not reached."""
+@pytest.mark.parametrize(("size", "least", "most"), [
+    (2**16, 1.0, 1.06), (72 * 2**16, 0.945, 1.01), (72 * 2**18, 0.98, 1.005),
+])  # fmt: skip
+def test_double_binary_tree_of_shorter_buffers(
+    ranks: int, size: int, least: float, most: float
+) -> None:
+    """What goes up fills the wait for what comes down, so the sum of both terms is not reached;
+    of a short buffer a piece is a packet or two, and each hop takes its whole time."""
     schedule = plan("all_reduce", ranks=ranks, size_bytes=size, algorithm="tree", links=LINKS)
     found = took_ps(crossbar(ranks), schedule)
     latency, sent = 2 * ceil(log2(ranks)) * ALPHA, {2: 1, 3: 1.5}.get(ranks, 2) * size * 20
     assert max(latency, sent) < found
-    assert 0.9 * (latency + sent) < found < 1.15 * (latency + sent)
+    assert least * (latency + sent) < found < most * (latency + sent)
 
 
 @pytest.mark.parametrize(("op", "turns"), [("all_reduce", 2), ("all_gather", 1)])

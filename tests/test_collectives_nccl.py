@@ -115,14 +115,17 @@ def test_switches_of_a_network_reduce(groups: int) -> None:
 
 @pytest.mark.parametrize("engine", ["analytic", "fluid", "packet"])
 def test_reduction_in_leaves_is_executed(engine: str) -> None:
-    row = bench("all_reduce", 16, algorithm="CollNetDirect", engine=engine).run(2**24)
+    size = 2**27
+    row = bench("all_reduce", 16, algorithm="CollNetDirect", engine=engine).run(size)
     assert row.algorithm == "CollNetDirect"
     assert row.time_ps >= row.bound_ps
     found = predict(
-        find_profile("h100"), "all_reduce", size_bytes=2**24, nodes=2, gpus_per_node=8,
+        find_profile("h100"), "all_reduce", size_bytes=size, nodes=2, gpus_per_node=8,
         network=replace(find_network("roce-400g"), reduction=True), algorithm="CollNetDirect",
     )  # fmt: skip
-    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=0.25)
+    hidden = found.parts["network"] + found.parts["steps"]  # behind the bytes, but for the first
+    assert found.time_s - hidden < row.time_ps / 1e12 < found.time_s
+    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=0.05)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8, 17])
@@ -230,18 +233,42 @@ def test_one_box_on_the_fabric_is_as_predicted(op: str) -> None:
         assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=0.02)
 
 
-@pytest.mark.parametrize(("algorithm", "rel"), [("Ring", 0.05), ("Tree", 0.12), ("NVLSTree", 0.2)])
-def test_two_boxes_on_the_fabric_are_as_predicted(algorithm: str, rel: float) -> None:
+@pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
+def test_two_boxes_on_the_fabric_are_as_predicted(algorithm: str) -> None:
     timed = bench("all_reduce", 16, algorithm=algorithm)
     row = timed.run(2**30)
     found = predict(
         find_profile("h100"), "all_reduce", size_bytes=2**30, nodes=2, gpus_per_node=8,
         network=find_network("roce-400g"), algorithm=algorithm,
     )  # fmt: skip
-    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=rel)
+    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=0.03)
     assert row.wire_Bps <= row.busiest_bps / 8
     if algorithm == "NVLSTree":
         assert row.bus_Bps > 8 * 50e9  # more than the NICs of a host carry
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rel"), [("Ring", 0.02), ("Tree", 0.031), ("NVLSTree", 0.09)]
+)
+def test_eight_boxes_on_the_fabric_are_as_predicted(algorithm: str, rel: float) -> None:
+    """Trees are as far above their closed form as their pieces take to fill them."""
+    row = bench("all_reduce", 64, algorithm=algorithm).run(2**33)
+    found = predict(
+        find_profile("h100"), "all_reduce", size_bytes=2**33, nodes=8, gpus_per_node=8,
+        network=find_network("roce-400g"), algorithm=algorithm,
+    )  # fmt: skip
+    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=rel)
+
+
+@pytest.mark.parametrize("op", ["broadcast", "reduce"])
+def test_chains_over_boxes_are_cut_for_the_latency_of_their_protocol(op: str) -> None:
+    """Pieces too short for the slots of a connection left links idle: three times the time."""
+    row = bench(op, 16).run(2**26)
+    found = predict(
+        find_profile("h100"), op, size_bytes=2**26, nodes=2, gpus_per_node=8,
+        network=find_network("roce-400g"),
+    )  # fmt: skip
+    assert row.time_ps / 1e12 == pytest.approx(found.time_s, rel=0.10)
 
 
 @pytest.mark.parametrize("algorithm", ["Ring", "NVLS"])
