@@ -22,7 +22,7 @@ from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind, Fabric, FabricBuilder, LinkModel
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.routing import Routing
-from railweave.workloads.replay.collective import links_between
+from railweave.workloads.replay.links import links_between
 
 if TYPE_CHECKING:
     from fractions import Fraction

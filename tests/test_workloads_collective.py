@@ -9,8 +9,10 @@ import pytest
 
 from railweave.collectives import closed_form_ps
 from railweave.fabric.errors import InputError
+from railweave.fabric.profiles import find_profile
 from railweave.runner import run_scenario
 from railweave.scenario import load_scenario
+from railweave.tools.bench import Bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,3 +98,42 @@ def test_mistakes_name_their_key(tmp_path: Path, workload: str, said: str) -> No
     text = str(raised.value)
     assert f"s.yaml:17: {said}" in text
     assert "\n" not in text
+
+
+# ---------------------------------------------------------------- as NCCL would
+def nccl_rows(**more: Any) -> list[dict[str, Any]]:
+    workload = {"kind": "collective", "op": "all_reduce", "ranks": 8, "profile": "auto", **more}
+    scenario = {"schema": 1, "topology": "h100-rail-8", "workload": workload}
+    return run_scenario(scenario).raise_for_status().collectives
+
+
+def test_nccl_chooses_by_size() -> None:
+    rows = nccl_rows(sizes=["1MiB", "2MiB", "1GiB"])
+    chosen = [(row["algorithm"], row["protocol"]) for row in rows]
+    assert chosen == [("Ring", "LL"), ("NVLS", "Simple"), ("NVLS", "Simple")]
+    bench = Bench("all_reduce", topology="h100-rail-8", ranks=8, profile="auto")
+    for row in rows:
+        assert row["time_ps"] == bench.run(row["size_bytes"]).time_ps
+        assert row["bound_ps"] <= row["time_ps"]
+        assert row["ranks"] == 8
+    (thrice,) = nccl_rows(size="2MiB", repeat=3)
+    assert thrice["time_ps"] == rows[1]["time_ps"]
+    (eager,) = nccl_rows(size="2MiB", launch="torch-eager")
+    profile = find_profile("h100")
+    assert eager["time_ps"] - rows[1]["time_ps"] == (
+        profile.launch("torch-eager") - profile.launch("nccl-tests")
+    )
+    (ring,) = nccl_rows(size="2MiB", algorithm="Ring", protocol="Simple")
+    assert (ring["algorithm"], ring["protocol"]) == ("Ring", "Simple")
+
+
+@pytest.mark.parametrize(("more", "says"), [
+    ({"algorithm": "Rign"}, "'Rign' is not an algorithm of all_reduce"),
+    ({"profile": "h1000"}, "'h1000' is not a device profile"),
+    ({"profile": "none", "protocol": "LL"}, "there are no protocols"),
+    ({"profile": "none", "launch": "custom"}, "nothing is launched"),
+    ({"protocol": "LL256"}, "'LL256' is not possible here"),
+])  # fmt: skip
+def test_what_nccl_cannot_be_asked(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        nccl_rows(size="1MiB", **more)

@@ -120,7 +120,7 @@ class Bench:
         from railweave.fabric.network_model import network_settings
         from railweave.fabric.routing import Routing
         from railweave.topologies.load import build_topology, load_topology
-        from railweave.workloads.replay.collective import links_between
+        from railweave.workloads.replay.links import links_between
 
         spec = load_topology(topology)
         self.fabric = build_topology(spec)
@@ -168,7 +168,7 @@ class Bench:
 
     def _under_profile(self, profile: str, launch: str) -> Nccl | None:
         """Return what plans as NCCL would, None without a profile."""
-        from railweave.workloads.replay.collective import renamed
+        from railweave.workloads.replay.links import renamed
 
         if profile == "none":
             return None
@@ -186,7 +186,7 @@ class Bench:
 
     def _plan(self, size_bytes: int) -> NcclRun | Schedule:
         from railweave.collectives import plan
-        from railweave.workloads.replay.collective import renamed
+        from railweave.workloads.replay.links import renamed
 
         try:
             if self._nccl is not None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,10 +15,9 @@ from railweave.collectives import (
     canonical_op,
     plan,
 )
-from railweave.collectives.algorithm import Links
-from railweave.fabric.errors import InputError, UnreachableError
+from railweave.fabric.errors import InputError
 from railweave.fabric.fields import Size  # noqa: TC001 - pydantic reads it
-from railweave.fabric.units import PS_PER_S
+from railweave.workloads.replay.links import links_between, renamed
 from railweave.workloads.workload import WorkloadContext, WorkloadModel, workload_kind
 
 if TYPE_CHECKING:
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
     import simpy
 
-    from railweave.fabric.engine import CollectiveRecord, Engine
     from railweave.fabric.schedule import Schedule
 
-__all__ = ["CollectiveModel", "collective_row", "links_between", "renamed"]
-
-_LONG_BYTES: Final = 2**26  # a message whose time is its size over the rate
+__all__ = ["CollectiveModel"]
 
 
 class CollectiveModel(WorkloadModel):
@@ -45,7 +42,11 @@ class CollectiveModel(WorkloadModel):
     ranks: Literal["all"] | Annotated[int, Field(ge=1)] = Field(
         "all", description="How many GPUs take part"
     )
-    algorithm: str = Field("auto", description="One of the operation's, or auto")
+    algorithm: str = Field(
+        "auto",
+        description="One of the operation's, or auto; under a profile NCCL's names too, and auto "
+        "is what NCCL would take",
+    )
     channels: int | None = Field(
         None,
         ge=1,
@@ -67,9 +68,31 @@ class CollectiveModel(WorkloadModel):
         None, ge=0, description="Rank that broadcasts, reduces, gathers or scatters; default 0"
     )
     repeat: int = Field(1, ge=1, le=1_000_000, description="Times in a row, of each size")
+    profile: str = Field(
+        "none",
+        description="What NCCL makes of the GPUs: a device profile, its file, auto for the one "
+        "that stands for them; none: the network alone, no launch and no protocol",
+    )
+    protocol: str = Field("auto", description="LL, LL128 or Simple, under a profile")
+    launch: Literal["nccl-tests", "torch-eager", "cuda-graph", "custom"] = Field(
+        "nccl-tests", description="How kernels are launched, under a profile"
+    )
 
 
-def collective_row(record: CollectiveRecord, schedule: Schedule, size_bytes: int) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """One size, ready to execute: what, on which devices, and what passes before each time."""
+
+    schedule: Schedule
+    devices: list[int]
+    algorithm: str
+    protocol: str | None = None
+    before_ps: int = 0
+
+
+def _row(
+    planned: _Planned, size_bytes: int, *, start_ps: int, end_ps: int, bound_ps: int, repeat: int
+) -> dict[str, Any]:
     """Return the row of ``result.json`` for one size.
 
     ``time_ps`` and ``bound_ps`` are those of one repetition (mean, rounded down); bandwidths are
@@ -77,66 +100,31 @@ def collective_row(record: CollectiveRecord, schedule: Schedule, size_bytes: int
 
     Parameters
     ----------
-    record
-        What the engine measured, over all repetitions.
-    schedule
-        What was executed: it names operation and algorithm.
+    planned
+        What was executed.
     size_bytes
         The full logical buffer.
+    start_ps, end_ps, bound_ps
+        Over all ``repeat`` repetitions; the bound is of the schedules alone.
     """
-    time_ps = (record.end_ps - record.start_ps) // record.repeat
+    schedule = planned.schedule
+    time_ps = (end_ps - start_ps) // repeat
+    ranks = schedule.n_ranks - schedule.switches
     rate = algorithm_bandwidth_Bps(size_bytes, time_ps)
-    bus = bus_bandwidth_Bps(schedule.op, ranks=record.ranks, size_bytes=size_bytes, time_ps=time_ps)
+    bus = bus_bandwidth_Bps(schedule.op, ranks=ranks, size_bytes=size_bytes, time_ps=time_ps)
     return {
         "op": schedule.op,
         "size_bytes": size_bytes,
-        "algorithm": schedule.algorithm,
-        "ranks": record.ranks,
-        "repeat": record.repeat,
-        "start_ps": record.start_ps,
+        "algorithm": planned.algorithm,
+        **({} if planned.protocol is None else {"protocol": planned.protocol}),
+        "ranks": ranks,
+        "repeat": repeat,
+        "start_ps": start_ps,
         "time_ps": time_ps,
-        "bound_ps": record.bound_ps // record.repeat,
+        "bound_ps": bound_ps // repeat + planned.before_ps,
         "algbw_GBps": round(rate / 1e9, 6),
         "busbw_GBps": round(bus / 1e9, 6),
     }
-
-
-def links_between(engine: Engine, ranks: Sequence[int], hosts: Sequence[int]) -> Links | None:
-    """Return what a message between two ranks costs on an idle network, or None if none gets there.
-
-    Parameters
-    ----------
-    engine
-        Over the fabric and with the settings that count.
-    ranks, hosts
-        Device index of each rank's GPU, and its host. Between hosts the first ranks of the first
-        and of the last host are looked at, within one its first and last rank.
-    """
-    first, last = hosts.index(hosts[0]), hosts.index(hosts[-1])
-    within = max(at for at, host in enumerate(hosts) if host == hosts[0])
-    try:
-        local = _message(engine, ranks[first], ranks[within]) if within != first else None
-        across = _message(engine, ranks[first], ranks[last]) if last != first else None
-    except UnreachableError:
-        return None  # whoever sends there says so
-    between, inside = across or local, local or across
-    if between is None or inside is None:
-        return None
-    return Links(
-        alpha_ps=between[0],
-        rate_bps=between[1],
-        local_alpha_ps=inside[0],
-        local_rate_bps=inside[1],
-    )
-
-
-def _message(engine: Engine, source: int, target: int) -> tuple[int, int]:
-    """Return latency in ps and rate in bit/s of messages between two GPUs."""
-    alpha_ps, long_ps = (
-        engine.bound_ps(plan("send", ranks=2, size_bytes=size, algorithm="pair"), [source, target])
-        for size in (0, _LONG_BYTES)
-    )
-    return alpha_ps, max(round(_LONG_BYTES * 8 * PS_PER_S / max(long_ps - alpha_ps, 1)), 1)
 
 
 @workload_kind(CollectiveModel)
@@ -144,8 +132,8 @@ def start(workload: CollectiveModel, context: WorkloadContext) -> simpy.Event:
     """Plan every size, then start the process that executes them."""
     with context.at("op"):
         canonical_op(workload.op)
-    if workload.algorithm != "auto" and workload.algorithm not in algorithms(workload.op):
-        known = algorithms(workload.op)
+    known = algorithms(workload.op)
+    if workload.profile == "none" and workload.algorithm not in ("auto", *known):
         raise context.error(
             f"'{workload.algorithm}' is not an algorithm of {workload.op}",
             at=("algorithm",),
@@ -157,50 +145,76 @@ def start(workload: CollectiveModel, context: WorkloadContext) -> simpy.Event:
     if not ranks:
         raise context.error("there are no ranks", at=("ranks",), expected="at least one GPU")
     context.occupy(ranks)
-    hosts = [int(context.fabric.host[rank]) for rank in ranks]
-    links = links_between(context.engine, ranks, hosts)
     with context.at():
-        schedules = [_planned(workload, size, len(ranks), hosts, links) for size in sizes]
-    return context.env.process(_run(workload, context, ranks, sizes, schedules))
+        planned = _planned(workload, context, ranks, sizes)
+    return context.env.process(_run(workload, context, sizes, planned))
 
 
 def _planned(
-    workload: CollectiveModel, size: int, ranks: int, hosts: list[int], links: Links | None
-) -> Schedule:
-    """Plan one size; errors name the key of the scenario."""
+    workload: CollectiveModel, context: WorkloadContext, ranks: list[int], sizes: Sequence[int]
+) -> list[_Planned]:
+    """Plan every size; errors name the keys of the scenario."""
+    hosts = [int(context.fabric.host[rank]) for rank in ranks]
+    options = {
+        "channels": workload.channels,
+        "chunk_bytes": workload.chunk,
+        "slots": workload.slots,
+        "root": workload.root,
+    }
     try:
-        return plan(
-            workload.op,
-            ranks=ranks,
-            size_bytes=size,
-            algorithm=workload.algorithm,
-            hosts=hosts,
-            links=links,
-            channels=workload.channels,
-            chunk_bytes=workload.chunk,
-            slots=workload.slots,
-            root=workload.root,
-        )
+        if workload.profile != "none":
+            return _as_nccl(workload, context, ranks, sizes, options)
+        if workload.protocol != "auto" or workload.launch != "nccl-tests":
+            field = "launch" if workload.protocol == "auto" else "protocol"
+            raise InputError(
+                "without a device profile nothing is launched and there are no protocols",
+                field=field,
+                expected="'profile' beside it, auto or the name of one",
+            )
+        links = links_between(context.engine, ranks, hosts)
+        schedules = [
+            plan(
+                workload.op, ranks=len(ranks), size_bytes=size, algorithm=workload.algorithm,
+                hosts=hosts, links=links, step_delay_ps=0, **options,
+            )
+            for size in sizes
+        ]  # fmt: skip
     except InputError as error:
         raise renamed(error, {"chunk_bytes": "chunk"}) from None
+    return [_Planned(schedule=one, devices=ranks, algorithm=one.algorithm) for one in schedules]
 
 
-def renamed(error: InputError, names: Mapping[str, str]) -> InputError:
-    """Return an error that speaks of options by the names that ``names`` gives them."""
-    if error.field is None:
-        return error
-    message, expected = error.message, error.expected
-    for name, shown in names.items():
-        message = message.replace(f"'{name}'", f"'{shown}'")
-        expected = expected.replace(name, shown) if expected else expected
-    return InputError(
-        message,
-        file=error.file,
-        line=error.line,
-        field=names.get(error.field, error.field),
-        expected=expected,
-        nearest=error.nearest,
-    )
+def _as_nccl(
+    workload: CollectiveModel,
+    context: WorkloadContext,
+    ranks: list[int],
+    sizes: Sequence[int],
+    options: Mapping[str, int | None],
+) -> list[_Planned]:
+    """Plan every size as NCCL would run it on these GPUs."""
+    from railweave.fabric.profiles import load_profile
+    from railweave.workloads.replay.nccl import Nccl
+
+    profile = None if workload.profile == "auto" else load_profile(workload.profile)
+    nccl = Nccl(context.fabric, ranks, links=None, profile=profile, launch=workload.launch)
+    nccl.links = links_between(context.engine, ranks, nccl.machines.node.tolist())
+    runs = [
+        nccl.run(
+            workload.op, size_bytes=size, algorithm=workload.algorithm,
+            protocol=workload.protocol, **options,
+        )
+        for size in sizes
+    ]  # fmt: skip
+    return [
+        _Planned(
+            schedule=run.schedule,
+            devices=run.devices,
+            algorithm=run.algorithm,
+            protocol=run.protocol,
+            before_ps=run.before_ps,
+        )
+        for run in runs
+    ]
 
 
 def _sizes(workload: CollectiveModel, context: WorkloadContext) -> tuple[int, ...]:
@@ -215,15 +229,28 @@ def _sizes(workload: CollectiveModel, context: WorkloadContext) -> tuple[int, ..
 def _run(
     workload: CollectiveModel,
     context: WorkloadContext,
-    ranks: list[int],
     sizes: tuple[int, ...],
-    schedules: list[Schedule],
+    planned: list[_Planned],
 ) -> Generator[simpy.Event, Any, None]:
     if workload.start:
         yield context.env.timeout(workload.start)
-    for size, schedule in zip(sizes, schedules, strict=True):
-        tag = f"{context.prefix}{schedule.op} {size}B"
-        with context.at():  # where a broken fabric leaves two ranks without a route
-            record = yield context.engine.execute(schedule, ranks, tag=tag, repeat=workload.repeat)
-        row = {"workload": context.name, **collective_row(record, schedule, size)}
-        context.findings.collectives.append(row)
+    for size, one in zip(sizes, planned, strict=True):
+        tag = f"{context.prefix}{one.schedule.op} {size}B"
+        times = workload.repeat if one.before_ps else 1  # a launch comes before each
+        start_ps = int(context.env.now)
+        for _ in range(times):
+            if one.before_ps:
+                yield context.env.timeout(one.before_ps)
+            with context.at():  # where a broken fabric leaves two ranks without a route
+                record = yield context.engine.execute(
+                    one.schedule, one.devices, tag=tag, repeat=workload.repeat // times
+                )
+        row = _row(
+            one,
+            size,
+            start_ps=start_ps,
+            end_ps=record.end_ps,
+            bound_ps=record.bound_ps * times,
+            repeat=workload.repeat,
+        )
+        context.findings.collectives.append({"workload": context.name, **row})

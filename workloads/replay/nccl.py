@@ -169,10 +169,10 @@ class Nccl:
         name, chosen = self._chosen(op, size_bytes, algorithm, protocol)
         machines = self.machines
         if name in _STRIPED and options.get("channels") is None and machines.nodes > 1:
-            channels = machines.least_ranks * machines.nics_per_gpu
-            options["channels"] = min(channels, _MOST_CHANNELS)
+            channels = min(machines.least_ranks * machines.nics_per_gpu, _MOST_CHANNELS)
+            options["channels"] = channels
             if name == "ring" and options.get("chunk_bytes") is None:
-                options["chunks"] = ring_pieces(machines.ranks, options["channels"], size_bytes)
+                options["chunks"] = ring_pieces(machines.ranks, channels, size_bytes)
         if canonical_op(op) == "barrier":
             options = {}
         devices, node = machines.devices, machines.node
