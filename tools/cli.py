@@ -20,6 +20,7 @@ from railweave.tools.commands.calibrate import calibrate
 from railweave.tools.commands.compare import compare
 from railweave.tools.commands.design import design
 from railweave.tools.commands.emulate import emulate
+from railweave.tools.commands.goodput import goodput
 from railweave.tools.commands.models import models
 from railweave.tools.commands.normal import normal
 from railweave.tools.commands.perf import perf
@@ -84,6 +85,7 @@ app.command()(compare)
 app.command()(review)
 app.command()(design)
 app.command()(emulate)
+app.command()(goodput)
 app.command()(report)
 app.command()(plot)
 app.command()(perf)
