@@ -10,6 +10,8 @@ from serving_base import Asked, fleet, gb, ms, s, section, table
 from railweave.workloads.serving.routers import ROUTERS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from railweave.result import Result
 
 # Times the trace's own rate: about 0.4, 0.75 and 0.9 of what the prefill pool can compute.
@@ -49,18 +51,26 @@ def row(result: Result, *head: object) -> tuple[object, ...]:
     )
 
 
-def routers(asked: Asked, trace: str) -> list[str]:
+def router_rows(asked: Asked, trace: str, loads: Sequence[float]) -> list[tuple[object, ...]]:
     """Return a row for each router at each load."""
     rows = []
-    for load in LOADS[trace]:
+    for load in loads:
         for name in ROUTERS.names():
             router = {"policy": name, **WEIGHTS} if name == "weighted" else name
             rows.append(row(served(asked, trace, load, router), f"{load:g} x", name))
-    return table(HEADER, rows)
+    return rows
 
 
-section("routers-mooncake")(lambda asked: routers(asked, "mooncake"))
-section("routers-azure")(lambda asked: routers(asked, "azure"))
+@section("routers-mooncake")
+def routers_mooncake(asked: Asked) -> list[str]:
+    """Return the table of routers over Mooncake's trace."""
+    return table(HEADER, router_rows(asked, "mooncake", LOADS["mooncake"]))
+
+
+@section("routers-azure")
+def routers_azure(asked: Asked) -> list[str]:
+    """Return the table of routers over Azure's trace."""
+    return table(HEADER, router_rows(asked, "azure", LOADS["azure"]))
 
 
 @section("stale")
@@ -79,10 +89,10 @@ def stale(asked: Asked) -> list[str]:
     return table(("metrics every", *HEADER[1:]), rows)
 
 
-def pools(asked: Asked, trace: str) -> list[str]:
+def pool_rows(asked: Asked, trace: str, loads: Sequence[float]) -> list[tuple[object, ...]]:
     """Return colocated replicas beside pools of several ratios, on the same 64 GPUs."""
     rows = []
-    for load in LOADS[trace][:2]:
+    for load in loads:
         for budget in (2048, 8192):
             found = served(
                 asked, trace, load, "least-connections", prefill=None, decode=None,
@@ -95,8 +105,19 @@ def pools(asked: Asked, trace: str) -> list[str]:
                 prefill={"replicas": first, "tp": 8}, decode={"replicas": 8 - first, "tp": 8},
             )  # fmt: skip
             rows.append(row(found, f"{load:g} x", f"{first} prefill, {8 - first} decode"))
-    return table(("load", "replicas of tp 8", *HEADER[2:]), rows)
+    return rows
 
 
-section("pools-mooncake")(lambda asked: pools(asked, "mooncake"))
-section("pools-azure")(lambda asked: pools(asked, "azure"))
+POOL_HEADER = ("load", "replicas of tp 8", *HEADER[2:])
+
+
+@section("pools-mooncake")
+def pools_mooncake(asked: Asked) -> list[str]:
+    """Return the table of pools over Mooncake's trace."""
+    return table(POOL_HEADER, pool_rows(asked, "mooncake", LOADS["mooncake"][:2]))
+
+
+@section("pools-azure")
+def pools_azure(asked: Asked) -> list[str]:
+    """Return the table of pools over Azure's trace."""
+    return table(POOL_HEADER, pool_rows(asked, "azure", LOADS["azure"][:2]))
