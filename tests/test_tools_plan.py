@@ -86,7 +86,12 @@ def test_a_row_becomes_a_scenario(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--phase", "trains"), "--phase: 'trains' is no phase"),
+        (("--phase", "trains"), "--phase: there is no 'trains'.*did you mean 'train'"),
+        (("--dtype", "fp7"), "dtype: 'fp7' is not a known number format.*did you mean 'fp8'"),
+        (("--dtype", "fp7", "--phase", "train"), "dtype: 'fp7' is not .*did you mean 'fp8'"),
+        (("--batch", "1" + "0" * 20), "batch: 100,000,.* expected 1 to 262,144 requests"),
+        (("--batch", "1000000000", "--phase", "train"), "batch: .* expected 1 to 8,388,608 sequ"),
+        (("--tokens", "1" + "0" * 20), "tokens: .* expected 1 to 16,777,216 tokens"),
         (("--write", "1"), "--write: both or neither"),
         (("--gpus", "65"), "--gpus: h100-rail-8 has 64 GPUs, not 65"),
     ],

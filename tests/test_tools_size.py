@@ -153,6 +153,8 @@ def test_every_model_has_ceilings() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["size", "llama-3.1-8b", "--gpu", "h100", "--tokens", "1" + "0" * 20], "0 to 16,777,216"),
+        (["size", "llama-3.1-8b", "--gpu", "h100", "--dp", "1" + "0" * 20], "more than are listed"),
         (["size", "llama-3.1-70b", "--gpu", "H10"], "did you mean 'h100'"),
         (["size", "llama-3.1-70b", "--gpu", "H100", "--dtype", "int3"], "dtype: 'int3'"),
         (["size", "llama-3.1-70b", "--gpu", "H100", "--ep", "2"], "ep: "),

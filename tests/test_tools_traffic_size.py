@@ -104,6 +104,26 @@ def test_traffic_of_training() -> None:
     assert "their gradients" in text
 
 
+_HUGE = "1" + "0" * 20
+
+
+def test_the_format_of_activations_counts_in_training() -> None:
+    job = ("traffic", "llama-3.1-8b", "--phase", "train", "--tp", "2", "--dp", "2")
+    wide, narrow = (run_json(*job, "--dtype", dtype) for dtype in ("fp32", "bf16"))
+
+    def sizes(found: dict[str, Any], axis: str) -> list[int]:
+        return [op["bytes"] for op in found["ops"] if op["axis"] == axis and op["what"] != "loss"]
+
+    assert sizes(wide, "tp") == [2 * size for size in sizes(narrow, "tp")]
+
+
+def test_totals_beyond_64_bits_are_exact() -> None:
+    job = ("traffic", "llama-3.1-405b", "--phase", "train", "--tp", "8", "--pp", "16", "--dp", "4",
+           "--sequence", "16777216", "--micro-batches")  # fmt: skip
+    one, two, most = (run_json(*job, n)["totals"]["wire_bytes"] for n in ("1", "2", "512"))
+    assert most == one + 511 * (two - one) > 2**63
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -115,7 +135,38 @@ def test_traffic_of_training() -> None:
         (["traffic", "llama-3.1-8b", "--by-link"], "--by-link: it needs a fabric"),
         (["traffic", "llama-3.1-70b", "--kv", "--tp", "8"], "--tp: does not go with --kv"),
         (["traffic", "llama-3.1-70b", "--prefill-tp", "8"], "--prefill-tp: needs --kv"),
-        (["traffic", "llama-3.1-70b", "--phase", "trains"], "phase: 'trains' is no phase"),
+        (["traffic", "llama-3.1-70b", "--phase", "trains"], "--phase: there is no 'trains'"),
+        (["traffic", "llama-3.1-8b", "--phase", "train", "--dtype", "fp7"], "mean 'fp8'"),
+        (["traffic", "llama-3.1-8b", "--dispatch-dtype", "fp9"], "mean 'fp8'"),
+        (["traffic", "llama-3.1-8b", "--tokens", _HUGE], "tokens: .* 0 to 16,777,216 tokens"),
+        (["traffic", "llama-3.1-8b", "--kv", "--tokens", _HUGE], "tokens: .* 0 to 16,777,216"),
+        (["traffic", "llama-3.1-8b", "--kv", "--block", _HUGE], "block: .* 1 to 16,777,216"),
+        (["traffic", "llama-3.1-8b", "--pad-to", _HUGE], "pad_to: .* 1 to 16,777,216"),
+        (["traffic", "llama-3.1-8b", "--dp", _HUGE], "dp: .* ranks are more than are listed"),
+        (
+            [
+                "traffic",
+                "mixtral-8x7b",
+                "--dp",
+                "8",
+                "--ep",
+                "8",
+                "--ep-backend",
+                "all_to_all",
+                "--tokens",
+                "16777216",
+            ],
+            "tokens: 134,217,728 is out of range; expected 0 to 33,554,432 tokens of a group",
+        ),
+        *(
+            (["traffic", "llama-3.1-8b", "--phase", "train", option, _HUGE], message)
+            for option, message in {
+                "--sequence": "sequence: .* expected 1 to 16,777,216 tokens",
+                "--micro-batch-size": "micro_batch_size: .* expected 1 to 4,096 sequences",
+                "--micro-batches": "micro_batches: .* expected 1 to 131,072 micro-batches",
+                "--chunks": "chunks: 1 stages of 10+ chunks are more than 32 layers",
+            }.items()
+        ),
         (["traffic", "llama-3.1-70b", "--tp", "5"], "5 does not divide the 64 attention heads"),
         (["traffic", "llama-3.1-07b"], "did you mean 'llama-3.1-70b'"),
     ],

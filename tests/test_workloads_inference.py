@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from railweave.fabric.errors import InputError
@@ -119,11 +119,11 @@ def test_activation_format_scales_sizes() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokens": -1}, "tokens: -1 is too few"),
+        ({"tokens": -1}, "tokens: -1 is out of range"),
         ({"rows": 5}, "rows: 5 is out of range"),
         ({"rows": -1}, "rows: -1 is out of range"),
         ({"phase": "train"}, "phase: 'train' is no phase"),
-        ({"pad_to": 0}, "pad_to: 0 is too few"),
+        ({"pad_to": 0}, "pad_to: 0 is out of range"),
     ],
 )
 def test_bad_steps_are_refused(change: dict[str, object], message: str) -> None:
@@ -156,6 +156,13 @@ def test_links_of_pipeline_sends() -> None:
     assert found.network.tolist() == [0] * 4 + [sends] * 4 + [0] * 4 + [8 * 4] * 4
 
 
+# Models whose layers sum other than twice: blocks side by side, one block, or three.
+SUMS = {
+    "falcon-7b": 32, "falcon-40b": 60, "gpt-j-6b": 28, "phi-2": 32, "falcon-h1-0.5b": 3 * 36,
+    "nemotron-3-nano-30b-a3b": 52,
+}  # fmt: skip
+
+
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     model=st.sampled_from(shipped_models()),
@@ -168,9 +175,13 @@ def test_stages_share_the_whole_models_reductions(
     model: str, tp: int, pp: int, tokens: int, gpus_per_host: int
 ) -> None:
     shape, plan = load_shape(model), ParallelismPlan(tp=tp, pp=pp)
+    heads = {layer.attention.heads for layer in shape.layers if layer.attention is not None}
+    if any(count % tp for count in heads):
+        reject()  # such as the 71 heads of falcon-7b
     ops = step_ops(shape, plan, phase="prefill", tokens=tokens)
     reduces = [op for op in ops if op.op == "all_reduce"]
-    assert sum(op.count for op in reduces) == (2 * shape.n_layers + 1 if tp > 1 else 0)
+    sums = SUMS.get(model, 2 * shape.n_layers) + 1  # and that of the embedding
+    assert sum(op.count for op in reduces) == (sums if tp > 1 else 0)
     for op in reduces:
         once = ring_wire_bytes("all_reduce", op.size_bytes, tp)
         assert op.wire_bytes_per_rank == op.count * once

@@ -105,8 +105,8 @@ def test_nothing_moves_for_no_tokens() -> None:
     [
         (8, 3, {}, "tp: 3 does not divide the 64 attention heads"),
         (0, 8, {}, "tp: 0 is not a degree"),
-        (8, 8, {"block": 0}, "block: 0 is too few"),
-        (8, 8, {"tokens": -1}, "tokens: -1 is too few"),
+        (8, 8, {"block": 0}, "block: 0 is out of range"),
+        (8, 8, {"tokens": -1}, "tokens: -1 is out of range"),
         (8, 8, {"prefill_pp": 81}, "pp: 81 stages are more than 80 layers"),
         (8, 8, {"kv_dtype": "int3"}, "kv_dtype: 'int3'"),
     ],

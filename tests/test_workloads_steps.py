@@ -99,6 +99,25 @@ def test_one_gpu_computes_and_sends_nothing() -> None:
     assert (empty["step_ps"], empty["tokens"]) == (0, 0)
 
 
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.parametrize("degrees", [{"tp": 4, "pp": 3}, {"pp": 2, "dp": 3}, {"tp": 2, "ep": 4,
+                                     "dp": 2, "pp": 2, "ep_backend": "all_to_all"}])  # fmt: skip
+def test_an_empty_batch_takes_no_time_and_moves_nothing(
+    phase: str, degrees: dict[str, Any]
+) -> None:
+    model = {} if "ep" in degrees else {"model": "llama-3.1-8b"}
+    empty = step({**SERVE, **model, "phase": phase, "batch": 0, **degrees})
+    assert (empty["step_ps"], empty["bound_ps"], empty["tokens"]) == (0, 0, 0)
+    assert empty["wire_bytes"] == {"nvlink": 0, "network": 0, "by_axis": {}, "busiest_rank": 0}
+
+
+def test_replicas_without_requests_wait_for_nobody() -> None:
+    job = {**SERVE, "model": "llama-3.1-8b", "pp": 3}
+    one, more = (step({**job, "batch": 1, "dp": dp}) for dp in (1, 4))
+    assert one["step_ps"] == more["step_ps"] > 0
+    assert one["wire_bytes"]["by_axis"] == more["wire_bytes"]["by_axis"]
+
+
 def test_exposed_is_the_difference_to_free_communication() -> None:
     row = step({**TRAIN, "tp": 8, "pp": 2, "micro_batches": 4})
     assert row["step_ps"] == row["compute_ps"] + row["exposed_ps"]
@@ -164,6 +183,14 @@ def test_steps_repeat_alike() -> None:
     ("workload", "message"),
     [
         ({**TRAIN, "dp": 65}, "workload.dp: 65 ranks, but there are 64 GPUs"),
+        ({**TRAIN, "model": "llama-3.1-80b"}, "workload.model: no model 'llama-3.1-80b'"),
+        ({**SERVE, "model": "llama-3.1-80b"}, "workload.model: no model 'llama-3.1-80b'"),
+        (
+            {**SERVE, "batch": 10**20},
+            "workload.batch: this is 100000000000000000000; expected at most 26",
+        ),
+        ({**TRAIN, "tp": 10**20}, "workload.tp: 100,000,000,000,000,000,000 ranks are more than"),
+        ({**TRAIN, "sequence": 10**20}, "workload.sequence: 100,000,000,000,000,000,000 is out"),
         ({**TRAIN, "model": "llama-3.1-80b"}, "did you mean 'llama-3.1-8b'"),
         ({**TRAIN, "tp": 3}, "workload.tp: 3 does not divide the 32 attention heads"),
         ({**TRAIN, "check_memory": True}, "llama-3.1-8b does not fit: a rank of stage 0 needs"),

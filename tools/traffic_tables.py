@@ -51,8 +51,8 @@ def step_result(
                 "messages_per_rank": op.messages,
                 "wire_bytes": total_wire_bytes(op, plan),
                 "by_link_class": {
-                    "nvlink": int(moved.nvlink.sum()),
-                    "network": int(moved.network.sum()),
+                    "nvlink": sum(moved.nvlink.tolist()),
+                    "network": sum(moved.network.tolist()),
                 },
                 "stage": op.stage,
                 "to_stage": op.to_stage,
@@ -80,10 +80,10 @@ def step_result(
             "rank": busiest,
             "stage": plan.stage_of(busiest),
             "per_stage_wire_bytes": stages,
-            "wire_bytes": int(total.sum()),
+            "wire_bytes": sum(total.tolist()),
             "wire_bytes_by_link_class": {
-                "nvlink": int(moved.nvlink.sum()),
-                "network": int(moved.network.sum()),
+                "nvlink": sum(moved.nvlink.tolist()),
+                "network": sum(moved.network.tolist()),
             },
         },
     }

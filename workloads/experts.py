@@ -27,6 +27,7 @@ import numpy as np
 
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.workloads.gates import draw_experts, message_matrix
+from railweave.workloads.limits import MOST_DRAWN, check_range
 from railweave.workloads.ops import collective, matrix_op
 
 if TYPE_CHECKING:
@@ -246,13 +247,11 @@ def _sources(plan: ParallelismPlan, tokens: Sequence[int]) -> NDArray[np.int32]:
         for first in range(0, plan.dp, plan.ep_members)
     ]
     fullest = max(blocks, key=sum)
-    rank, at = [], 0
+    held = []
     for n in fullest:
         share = -(-n // plan.tp)
-        for t in range(plan.tp):
-            rank += [at + t] * max(min(share, n - t * share), 0)
-        at += plan.tp
-    return np.array(rank, np.int32)
+        held += [max(min(share, n - t * share), 0) for t in range(plan.tp)]
+    return np.repeat(np.arange(len(held), dtype=np.int32), held)
 
 
 def _all_to_all(
@@ -274,6 +273,11 @@ def _all_to_all(
             field="node_limit",
             expected="none, or as many ranks of each group on every host",
         )
+    groups = range(0, plan.dp, plan.ep_members)
+    check_range(
+        max(sum(tokens[first : first + plan.ep_members]) for first in groups), "tokens",
+        MOST_DRAWN // block.experts, what=f"tokens of a group that visit {block.experts} experts",
+    )  # fmt: skip
     source = _sources(plan, tokens)
     routes = draw_experts(
         len(source), block.experts, block.top_k, seed=style.seed, skew=style.skew,

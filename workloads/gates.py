@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_experts", "expected_targets", "message_matrix", "visited_counts"]
 
 _STREAM: Final = 11  # domain of the random streams of gates
+_DRAWN_TOGETHER: Final = 2**22  # scores in memory at one time
 
 
 def draw_experts(
@@ -85,15 +86,23 @@ def draw_experts(
     key = np.random.SeedSequence(seed, spawn_key=(_STREAM,))
     random = np.random.Generator(np.random.PCG64(key))
     popularity = -skew * np.log(1.0 + random.permutation(experts))
-    score = popularity + random.gumbel(size=(tokens, experts))
-    if limit < groups:
-        per_group = score.reshape(tokens, groups, -1)
-        best = -np.sort(-per_group, axis=2)[:, :, : -(-top_k // limit)].sum(axis=2)
-        left_out = np.argsort(-best, axis=1, kind="stable")[:, limit:]
-        np.put_along_axis(per_group, left_out[:, :, None], -np.inf, axis=1)
-        score = per_group.reshape(tokens, experts)
-    chosen = np.argpartition(-score, top_k - 1, axis=1)[:, :top_k]
-    return np.sort(chosen, axis=1).astype(np.int32)
+    found = np.empty((tokens, top_k), np.int32)
+    block = max(_DRAWN_TOGETHER // experts, 1)
+    for first in range(0, tokens, block):
+        some = min(block, tokens - first)
+        score = popularity + random.gumbel(size=(some, experts))
+        if limit < groups:
+            _leave_out_groups(score.reshape(some, groups, -1), limit, top_k)
+        chosen = np.argpartition(-score, top_k - 1, axis=1)[:, :top_k]
+        found[first : first + some] = np.sort(chosen, axis=1)
+    return found
+
+
+def _leave_out_groups(per_group: NDArray[np.float64], limit: int, top_k: int) -> None:
+    """Take all but ``limit`` groups of experts out of the scores of each token."""
+    best = -np.sort(-per_group, axis=2)[:, :, : -(-top_k // limit)].sum(axis=2)
+    left_out = np.argsort(-best, axis=1, kind="stable")[:, limit:]
+    np.put_along_axis(per_group, left_out[:, :, None], -np.inf, axis=1)
 
 
 def expected_targets(experts: int, top_k: int, groups: int) -> Fraction:

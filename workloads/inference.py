@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from railweave.fabric.errors import InputError
 from railweave.workloads.context import context_ops
 from railweave.workloads.experts import ExpertStyle, expert_ops, joins_attention
+from railweave.workloads.limits import MOST_TOKENS, check_range
 from railweave.workloads.ops import TrafficOp, collective, ring_wire_bytes, send
 from railweave.workloads.shapes_model import MoeFeedForward, dtype_bytes
 
@@ -121,15 +122,12 @@ def step_ops(
     plan.check(shape)
     if phase not in ("prefill", "decode"):
         raise InputError(f"'{phase}' is no phase", field="phase", expected="prefill or decode")
-    if style.pad_to < 1:
-        raise InputError(f"{style.pad_to} is too few", field="pad_to", expected="at least 1")
     if phase == "decode" and plan.cp > 1:
         raise InputError(
             "a decode step has one token of each sequence", field="cp", expected="1, or prefill"
         )
     given = _per_member(tokens, plan, "tokens")
-    if min(given) < 0:
-        raise InputError(f"{min(given)} is too few", field="tokens", expected="at least 0")
+    check_range(min(given), "tokens", MOST_TOKENS, what="tokens")
     if not any(given):
         return []
     if rows is None:
@@ -168,7 +166,14 @@ def padded_tokens(given: Sequence[int], plan: ParallelismPlan, style: StepStyle)
         Tokens that requests of each replica have in the step.
     plan, style
         Replicas that share experts all compute something, and counts are rounded up.
+
+    Raises
+    ------
+    InputError
+        There are too many.
     """
+    check_range(style.pad_to, "pad_to", MOST_TOKENS, least=1, what="tokens")
+    check_range(max(given), "tokens", MOST_TOKENS, what="tokens of a replica")
     tokens = [-(-n // style.pad_to) * style.pad_to for n in given]
     for first in range(0, plan.dp, plan.ep_members):
         block = slice(first, first + plan.ep_members)

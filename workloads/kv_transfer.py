@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from railweave.fabric.errors import InputError
+from railweave.workloads.limits import MOST_TOKENS, check_range
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.shapes import kv_bytes, kv_element_bytes, layer_kv_bytes
 from railweave.workloads.shapes_model import GroupedAttention
@@ -156,9 +157,8 @@ def kv_matrix(
             field="decode_tp",
             expected=f"a divisor or a multiple of {prefill_tp}",
         )
-    for name, value, least in (("tokens", tokens, 0), ("block", block, 1)):
-        if value < least:
-            raise InputError(f"{value} is too few", field=name, expected=f"at least {least}")
+    check_range(tokens, "tokens", MOST_TOKENS, what="tokens")
+    check_range(block, "block", MOST_TOKENS, least=1, what="tokens")
     element = kv_element_bytes(shape, kv_dtype)
     sent: Counter[tuple[int, int]] = Counter()
     both = [plan.stage_layers(shape.n_layers) for plan in (prefill, decode)]

@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.errors import InputError
+from railweave.workloads.limits import MOST_TOKENS, check_range
 from railweave.workloads.shapes import kv_element_bytes
 from railweave.workloads.shapes_model import GroupedAttention
 from railweave.workloads.shares import held_bytes
@@ -196,8 +197,8 @@ def memory_fit(
         raise InputError(
             f"{fraction} is out of range", field="memory_fraction", expected="more than 0, up to 1"
         )
-    if tokens is not None and tokens < 0:
-        raise InputError(f"{tokens} is too few", field="tokens", expected="at least 0")
+    if tokens is not None:
+        check_range(tokens, "tokens", MOST_TOKENS, what="tokens")
     usable = int(share * memory_bytes)
     stages = range(plan.pp)
     weights = [weight_bytes_per_rank(shape, plan, stage=s, dtype=dtype) for s in stages]

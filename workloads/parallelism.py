@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from railweave.fabric.errors import InputError
+from railweave.workloads.limits import MOST_RANKS
 from railweave.workloads.shapes_model import GroupedAttention, MoeFeedForward
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class ParallelismPlan:
     Raises
     ------
     InputError
-        A degree is not a whole number of at least one, or ``ep`` does not divide what its groups
-        lie in.
+        A degree is not a whole number of at least one, there are too many ranks, or ``ep`` does not
+        divide what its groups lie in.
 
     Examples
     --------
@@ -77,6 +78,13 @@ class ParallelismPlan:
                     field=name,
                     expected="a whole number of at least 1",
                 )
+        if self.n_ranks > MOST_RANKS:
+            degrees = {name: getattr(self, name) for name in ("tp", "pp", "cp", "dp")}
+            raise InputError(
+                f"{self.n_ranks:,} ranks are more than are listed",
+                field=max(degrees, key=lambda name: degrees[name]),
+                expected=f"tp x pp x cp x dp of at most {MOST_RANKS:,}",
+            )
         if self.ep > 1:
             self._check_expert_groups()
 

@@ -11,16 +11,19 @@ whose bound is above the best steps found need not be emulated to know that they
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.units import PS_PER_S
+from railweave.workloads.limits import MOST_PASSES, MOST_REQUESTS, MOST_TOKENS, check_range
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.pipeline_schedules import makespan, pipeline_order
 from railweave.workloads.replay.inference import InferenceModel, inference_memory
 from railweave.workloads.replay.inference_graph import InferenceStep
 from railweave.workloads.replay.training import TrainingModel
 from railweave.workloads.replay.training_graph import TrainingStep
+from railweave.workloads.shapes_model import dtype_bytes
+from railweave.workloads.shapes_weights import storage_format
 from railweave.workloads.training import stage_memory, training_ops
 
 if TYPE_CHECKING:
@@ -33,7 +36,17 @@ if TYPE_CHECKING:
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.training import TrainingStyle
 
-__all__ = ["Candidate", "Dropped", "Site", "candidates"]
+__all__ = ["MOST_GPUS", "Candidate", "Dropped", "Site", "candidates"]
+
+
+MOST_GPUS: Final = 4096
+"""GPUs for which every plan is worked out."""
+
+_OF_PLANS: Final = (
+    "tp", "pp", "cp", "dp", "ep", "tokens", "sequence", "micro_batches", "sequence_parallel",
+    "context", "ep_backend", "node_limit", "zero", "chunks",
+)  # fmt: skip
+"""What is wrong with one plan and may be right with another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +180,7 @@ def candidates(
     found: list[Candidate] = []
     dropped: list[Dropped] = []
     given = keys or {}
+    _check(shape, site, phase=phase, batch=batch, tokens=tokens, dtype=given.get("dtype"))
     for degrees in _degrees(site.gpus, max_cp=1 if phase == "decode" else max_cp):
         for variant in _variants(shape, degrees, phase):
             try:
@@ -177,6 +191,8 @@ def candidates(
                         shape, model, site, variant, phase, batch, tokens, seed, given
                     )
             except InputError as error:
+                if error.field not in _OF_PLANS:
+                    raise
                 dropped.append(Dropped(variant, f"{error.field or 'plan'}: {error.message}"))
                 continue
             found.append(made)
@@ -184,6 +200,24 @@ def candidates(
                 said = f"memory: a rank needs more than the {site.gpu.name} has"
                 dropped.append(Dropped(variant, said, made.memory_bytes))
     return sorted(found, key=lambda one: (one.least_ps, str(one.workload))), dropped
+
+
+def _check(
+    shape: ModelShape, site: Site, *, phase: str, batch: int, tokens: int, dtype: str | None
+) -> None:
+    """Raise `InputError` for what no plan at all can do."""
+    check_range(site.gpus, "gpus", MOST_GPUS, least=1, what="GPUs, whose plans are all worked out")
+    check_range(tokens, "tokens", MOST_TOKENS, least=1, what="tokens")
+    if phase == "train":
+        most = MOST_PASSES * site.gpus
+        check_range(batch, "batch", most, least=1,
+                    what=f"sequences: {MOST_PASSES:,} micro-batches of a replica")  # fmt: skip
+    else:
+        check_range(batch, "batch", MOST_REQUESTS, least=1, what="requests")
+    if dtype is not None and phase == "train":
+        dtype_bytes(dtype)
+    elif dtype is not None:
+        storage_format(shape, dtype)
 
 
 def _sending_ps(ops: Sequence[TrafficOp], plan: ParallelismPlan, site: Site, stage: int) -> int:

@@ -66,16 +66,13 @@ def chunk_layers(shape: ModelShape, plan: ParallelismPlan, *, chunks: int = 1) -
     chunks
         Chunks of each stage.
     """
-    try:
-        parts = ParallelismPlan(pp=plan.pp * chunks).stage_layers(shape.n_layers)
-    except InputError as error:
-        if chunks == 1:
-            raise
+    if chunks > 1 and plan.pp * chunks > shape.n_layers:
         raise InputError(
             f"{plan.pp} stages of {chunks} chunks are more than {shape.n_layers} layers",
             field="chunks",
-            expected=error.expected,
-        ) from None
+            expected=f"pp x chunks of at most {shape.n_layers}",
+        )
+    parts = ParallelismPlan(pp=plan.pp * chunks).stage_layers(shape.n_layers)
     return [[parts[c * plan.pp + stage] for c in range(chunks)] for stage in range(plan.pp)]
 
 

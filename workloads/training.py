@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from railweave.fabric.errors import InputError
 from railweave.workloads.context import context_ops
+from railweave.workloads.limits import MOST_PASSES, MOST_STEP_TOKENS, MOST_TOKENS, check_range
 from railweave.workloads.ops import TrafficOp, collective, send
 from railweave.workloads.optimizer import TrainingMemory, data_parallel_ops
 from railweave.workloads.pipeline_schedules import pipeline_order
@@ -101,10 +102,11 @@ class TrainingStyle:
         plan.check(shape)
         if plan.order != "pp-dp-cp-tp":
             raise InputError("a training job numbers ranks as Megatron-LM does", field="order")
-        for name in ("sequence", "micro_batch_size", "micro_batches"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{getattr(self, name)} is too few", field=name,
-                                 expected="at least 1")  # fmt: skip
+        check_range(self.sequence, "sequence", MOST_TOKENS, least=1, what="tokens")
+        check_range(
+            self.micro_batch_size, "micro_batch_size", MOST_TOKENS // self.sequence, least=1,
+            what=f"sequences of {self.sequence:,} tokens",
+        )  # fmt: skip
         if self.zero not in (0, 1, 2, 3):
             raise InputError(f"there is no ZeRO-{self.zero}", field="zero", expected="0 to 3")
         if self.zero == 3 and plan.pp > 1:
@@ -126,10 +128,18 @@ class TrainingStyle:
                 field="sequence_parallel",
                 expected="true",
             )
+        most = MOST_PASSES // (plan.pp * max(self.chunks, 1))
+        most = min(most, MOST_STEP_TOKENS // (self.sequence * self.micro_batch_size))
+        if self.chunks <= shape.n_layers:  # else it says so below
+            check_range(
+                self.micro_batches, "micro_batches", most, least=1,
+                what=f"micro-batches of {plan.pp} stages, {self.chunks} chunks and "
+                f"{self.sequence * self.micro_batch_size:,} tokens",
+            )  # fmt: skip
+        chunk_layers(shape, plan, chunks=max(self.chunks, 1))
         pipeline_order(
             self.schedule, stages=plan.pp, micro_batches=self.micro_batches, chunks=self.chunks
         )
-        chunk_layers(shape, plan, chunks=self.chunks)
 
 
 def layer_ops(

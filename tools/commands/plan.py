@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from railweave.fabric.errors import InputError
+from railweave.tools.choices import check_choice
 from railweave.tools.output import aligned, emit, emit_json, note, write_output
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ def plan(
     Plans that do not divide or do not fit in memory are dropped, and said. The others are emulated,
     from the least bound on, until no other can be among the rows shown. Exit code 1: none fits.
     """
-    if phase not in _TOKENS:
-        raise InputError(f"'{phase}' is no phase", field="--phase",
-                         expected="prefill, decode or train")  # fmt: skip
+    check_choice(phase, "--phase", tuple(_TOKENS))
     if (write is None) != (output is None):
         raise InputError(
             "both or neither are needed", field="--write", expected="--write N -o FILE"
@@ -152,11 +151,10 @@ def _show(result: dict[str, Any], ranking: "Ranking") -> None:
 
 def _group(reason: str) -> str:
     field, _, rest = reason.partition(": ")
-    if field == "memory":
-        return "do not fit in memory"
-    words = {"ep": "experts", "pp": "layers", "sequence": "sequence", "dp": "batch",
-             "micro_batches": "micro-batches"}  # fmt: skip
-    return f"do not divide ({words.get(field, field if rest else 'plan')})"
+    whole = {"memory": "do not fit in memory", "tokens": "have too many tokens in a step",
+             "micro_batches": "have too many micro-batches, or no whole rounds"}  # fmt: skip
+    words = {"ep": "experts", "pp": "layers", "sequence": "sequence", "dp": "batch"}
+    return whole.get(field, f"do not divide ({words.get(field, field if rest else 'plan')})")
 
 
 def _table(result: dict[str, Any], ranking: "Ranking") -> None:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from railweave.fabric.errors import InputError
+from railweave.tools.choices import check_choice
 from railweave.tools.output import aligned, emit, emit_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from railweave.workloads.ops import TrafficOp
     from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.shapes_model import ModelShape
@@ -150,10 +153,7 @@ def traffic(
     given = {f"--{name.replace('_', '-')}": value for name, value in locals().items()}
     given["--by-link"] = given.pop("--links")
     step = phase or "decode"
-    if step not in ("prefill", "decode", "train"):
-        raise InputError(
-            f"'{step}' is no phase", field="phase", expected="prefill, decode or train"
-        )
+    _check_choices(given)
     of_kind = "kv" if kv else "train" if step == "train" else "inference"
     _refuse_others(given, of_kind)
     if links and topology is None:
@@ -178,6 +178,27 @@ def traffic(
         emit_json(result)
     else:
         _show(result)
+
+
+def _check_choices(given: dict[str, Any]) -> None:
+    """Refuse names that are none, whether or not this traffic has a use for them."""
+    from railweave.fabric.routing import POLICIES
+    from railweave.workloads.context import CONTEXT_KINDS
+    from railweave.workloads.experts import BACKENDS
+    from railweave.workloads.pipeline_schedules import PIPELINE_SCHEDULES
+
+    known: dict[str, Sequence[str]] = {
+        "--phase": ("prefill", "decode", "train"),
+        "--context": CONTEXT_KINDS,
+        "--ep-backend": BACKENDS,
+        "--ep-mode": ("low_latency", "normal"),
+        "--dispatch-dtype": ("fp8", "bf16"),
+        "--schedule": PIPELINE_SCHEDULES,
+        "--recompute": ("none", "full"),
+        "--routing": POLICIES,
+    }
+    for option, names in known.items():
+        check_choice(given[option], option, names)
 
 
 def _refuse_others(given: dict[str, Any], kind: str) -> None:
@@ -258,12 +279,8 @@ def _ops(
     if phase == "train":
         from railweave.workloads.training import TrainingStyle, training_ops
 
-        style = known({name[2:].replace("-", "_"): name for name in (*_TRAINING, *_BOTH)})
-        if style.get("recompute", "none") not in ("none", "full"):
-            raise InputError(
-                f"'{style['recompute']}' is not recomputed", field="--recompute",
-                expected="none or full",
-            )  # fmt: skip
+        names = (*_TRAINING, *_BOTH, "--dtype")
+        style = known({name[2:].replace("-", "_"): name for name in names})
         return training_ops(shape, plan, TrainingStyle(**{"sequence": 4096, **style}))
     from railweave.workloads.experts import ExpertStyle
     from railweave.workloads.inference import StepStyle, step_ops
@@ -272,9 +289,6 @@ def _ops(
         {"backend": "--ep-backend", "mode": "--ep-mode", "dispatch_dtype": "--dispatch-dtype",
          "skew": "--skew", "node_limit": "--node-limit"}
     )  # fmt: skip
-    if experts["mode"] not in ("low_latency", "normal"):
-        raise InputError(f"'{experts['mode']}' is no mode", field="--ep-mode",
-                         expected="low_latency or normal")  # fmt: skip
     how = StepStyle(
         experts=ExpertStyle(seed=seed, gpus_per_host=gpus_per_host, **experts),
         **known({"sequence_parallel": "--sequence-parallel", "context": "--context",

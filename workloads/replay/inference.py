@@ -10,6 +10,7 @@ from pydantic import Field
 
 from railweave.workloads.experts import ExpertStyle
 from railweave.workloads.inference import StepStyle, step_ops
+from railweave.workloads.limits import MOST_REQUESTS, MOST_TOKENS
 from railweave.workloads.memory import kv_bytes_per_rank
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.parallelism import ParallelismPlan
@@ -48,10 +49,13 @@ class InferenceModel(WorkloadModel):
     cp: int = Field(1, ge=1, description="Context-parallel ranks; prefill only")
     dp: int = Field(1, ge=1, description="Replicas")
     ep: int = Field(1, ge=1, description="Ranks that experts are divided over: tp x replicas")
-    batch: int = Field(1, ge=0, description="Requests over all replicas")
+    batch: int = Field(1, ge=0, le=MOST_REQUESTS, description="Requests over all replicas")
     tokens: int = Field(
-        2048, ge=1, description="Of each prompt; in decode those that are cached of each request"
-    )
+        2048,
+        ge=1,
+        le=MOST_TOKENS,
+        description="Of each prompt; in decode those that are cached of each request",
+    )  # fmt: skip
     dtype: str | None = Field(None, description="Format of weights; default the checkpoint's")
     kv_dtype: str | None = Field(None, description="Format of the cache; default the model's")
     sequence_parallel: bool = Field(False, description="Scatter and gather instead of sums")

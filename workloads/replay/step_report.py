@@ -261,8 +261,8 @@ def step_row(
         "by_axis_ps": parts[busiest],
         "limit": max(named, key=lambda name: named[name]),
         "wire_bytes": {
-            "nvlink": int(moved.nvlink.sum()),
-            "network": int(moved.network.sum()),
+            "nvlink": sum(moved.nvlink.tolist()),
+            "network": sum(moved.network.tolist()),
             "by_axis": by_axis,
             "busiest_rank": int(moved.total.max(initial=0)),
         },
