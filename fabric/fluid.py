@@ -339,7 +339,7 @@ class FluidEngine(JobEngine):
     @property
     def busy(self) -> bool:
         """Whether anything has started that has not ended."""
-        return bool(self._jobs or self._ends)
+        return bool(self._jobs or self._ends or self._iterated)
 
     def advance(self, limit_ps: int | None) -> int | None:
         """Run to the first completions at or before ``limit_ps``."""

@@ -38,6 +38,11 @@ VARIETY: dict[str, dict[str, Any]] = {
     "contiguous": {**POOLS, "kv_memory": "contiguous", "max_model_len": 4000, "kv_blocks": 600},
     "short memory": {"kv_blocks": 60, "requests": GROWING},
     "short memory, colocated": {"colocated": {}, "kv_blocks": 60, "requests": GROWING},
+    "experts": {
+        "model": "qwen3-30b-a3b",
+        "prefill": {"tp": 4, "ep": 4},
+        "decode": {"tp": 4, "ep": 4},
+    },
     "cache": {**POOLS, "prefix_cache": "lru"},
     "short cache": {**POOLS, "prefix_cache": "lru", "kv_blocks": 200},
     "near": {**POOLS, "router": {"order": "decode-first", "remote_prefill_above": 700}},

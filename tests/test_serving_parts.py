@@ -319,6 +319,16 @@ def test_blocks_are_given_first_come_first_served() -> None:
         ),
         ("model: llama-3.1-7b", "did you mean 'llama-3.1-70b'?"),
         ("model: llama-3.1-8b, colocated: {}, decode: {}", "colocated replicas prefill and decode"),
+        ("model: llama-3.1-8b, jitter: 3s", "workload.jitter: it is about a trace, and there is n"),
+        (
+            "model: llama-3.1-8b, router: {scorers: {queue: 1}}",
+            "router.scorers: round-robin has no scorers; expected policy: weighted",
+        ),
+        (
+            "model: llama-3.1-8b, router: {remote_prefill_above: 9}",
+            "router.remote_prefill_above: the decode replica is not known before the prefill",
+        ),
+        ("model: mixtral-8x7b, prefill: {tp: 4, ep: 2}", "prefill.ep: experts over 2 ranks are n"),
         ("model: llama-3.1-8b, batching: dynamic", "'dynamic' is not a batching; expected contin"),
         ("model: llama-3.1-8b, kv_memory: page", "did you mean 'paged'?"),
         ("model: llama-3.1-8b, arrivals: {kind: poison, rate_per_s: 1}", "did you mean 'poisson'?"),

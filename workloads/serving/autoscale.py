@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from railweave.fabric.flow import Flow
 from railweave.workloads.memory import weight_bytes_per_rank
-from railweave.workloads.parallelism import ParallelismPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -140,7 +139,7 @@ class Autoscaler:
         context = self._context
         yield context.env.timeout(rule.start_delay)
         keys = self._workload.pools[rule.pool]
-        plan = ParallelismPlan(keys.tp, keys.pp)
+        plan = keys.plan
         if rule.weights_from is not None:
             sources = self._host_gpus(rule.weights_from, ("autoscale", number))
         elif serving:

@@ -86,6 +86,7 @@ class Failures:
         self._mover = mover
         self.outages: list[Outage] = []
         self._down: dict[Replica, Outage] = {}
+        self._split: set[Replica] = set()  # between whose ranks nothing gets
         fabric = context.fabric
         self._up = fabric.link_up.copy()
         self._known = self._up.copy()
@@ -111,7 +112,7 @@ class Failures:
             gone = bool(dead[list(replica.plan.devices)].any())
             if gone and replica not in self._down:
                 self._fail(replica)
-            elif not gone and replica in self._down:
+            elif not gone and replica in self._down and replica not in self._split:
                 self._context.env.process(self._recover(replica))
         self._context.env.process(self._notice())
 
@@ -152,29 +153,36 @@ class Failures:
         if (self._known == self._up).all():
             return
         self._known = self._up.copy()
-        if self._mover is None:
-            return
         before = context.routing
         left = Routing(
             context.fabric.with_links(up=self._known), policy=before.policy, seed=before.seed
         )
+        for replica in self._fleet.replicas:
+            devices = replica.plan.devices
+            joined = _joined(left, [(a, b) for a in devices for b in devices if a != b])
+            if not joined and replica not in self._down:
+                self._split.add(replica)
+                self._fail(replica)
+            elif joined and replica in self._split:
+                self._split.discard(replica)
+                context.env.process(self._recover(replica))
+        if self._mover is None:
+            return
         flows = self._mover.matrix(1).transfers
-        cut = set()
-        for source in self._fleet.pools["prefill"]:
-            for target in self._fleet.pools["decode"]:
-                pairs = np.array(
+        self._fleet.set_cut(
+            {
+                (source, target)
+                for source in self._fleet.pools["prefill"]
+                for target in self._fleet.pools["decode"]
+                if not _joined(
+                    left,
                     [
                         (source.plan.devices[flow.src_rank], target.plan.devices[flow.dst_rank])
                         for flow in flows
                     ],
-                    np.int32,
                 )
-                qp = np.zeros(len(pairs), np.int32)
-                try:
-                    left.routes(pairs[:, 0].copy(), pairs[:, 1].copy(), qp)
-                except UnreachableError:
-                    cut.add((source, target))
-        self._fleet.set_cut(cut)
+            }
+        )
 
     def served(self, request: Request) -> None:
         """Note that a request has been answered."""
@@ -183,3 +191,15 @@ class Failures:
                 outage.waiting.discard(request.number)
                 if not outage.waiting:
                     outage.served_ps = request.last_ps
+
+
+def _joined(routing: Routing, pairs: list[tuple[int, int]]) -> bool:
+    """Return whether each of some pairs of devices has a route."""
+    if not pairs:
+        return True
+    ends = np.array(pairs, np.int32)
+    try:
+        routing.routes(ends[:, 0].copy(), ends[:, 1].copy(), np.zeros(len(ends), np.int32))
+    except UnreachableError:
+        return False
+    return True

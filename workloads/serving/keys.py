@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from railweave.fabric.fields import FileModel, Rate, Size, Time, fault
+from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.traces import LengthMoments
 from railweave.workloads.workload import PlacementModel  # noqa: TC001 - pydantic reads it
 
@@ -63,9 +64,27 @@ class PoolModel(FileModel):
     replicas: int = Field(1, ge=1, description="How many")
     tp: int = Field(1, ge=1, description="Tensor-parallel ranks of a replica")
     pp: int = Field(1, ge=1, description="Pipeline stages of a replica")
+    ep: int = Field(
+        1, ge=1, description="Ranks that experts are divided over: 1 (all experts on all) or tp"
+    )
     placement: PlacementModel | None = Field(None, description="Instead of the workload's")
     max_num_seqs: int | None = Field(None, ge=1, description="Instead of the workload's")
     max_num_batched_tokens: int | None = Field(None, ge=1, description="Instead of the workload's")
+
+    @model_validator(mode="after")
+    def _experts_within_a_replica(self) -> Self:
+        if self.ep not in (1, self.tp):
+            raise fault(
+                f"experts over {self.ep} ranks are not within a replica of tp {self.tp}",
+                expected=f"1 or {self.tp}",
+                key="ep",
+            )
+        return self
+
+    @property
+    def plan(self) -> ParallelismPlan:
+        """How a replica is divided."""
+        return ParallelismPlan(self.tp, self.pp, ep=self.ep)
 
 
 class SloModel(FileModel):
@@ -164,6 +183,18 @@ class RouterModel(FileModel):
         description="decode-first: prompts with fewer tokens that the decode replica does not "
         "have cached are prefilled by itself",
     )
+
+    @model_validator(mode="after")
+    def _keys_mean_something(self) -> Self:
+        if self.scorers and "weighted" not in (self.policy, self.prefill, self.decode):
+            raise fault(f"{self.policy} has no scorers", expected="policy: weighted", key="scorers")
+        if self.remote_prefill_above and self.order != "decode-first":
+            raise fault(
+                "the decode replica is not known before the prefill",
+                expected="order: decode-first",
+                key="remote_prefill_above",
+            )
+        return self
 
 
 class TransferModel(FileModel):

@@ -130,6 +130,7 @@ class ServingModel(WorkloadModel):
             raise fault("there are none", expected="at least one", key="requests")
         if self.arrivals is not None and self.arrivals.kind == "trace":
             raise fault("is what happens without arrivals", expected="no arrivals", key="arrivals")
+        self._keys_mean_something()
         if self.colocated is not None:
             for pool in ("prefill", "decode"):
                 if getattr(self, pool) is not None:
@@ -137,6 +138,21 @@ class ServingModel(WorkloadModel):
                         "colocated replicas prefill and decode", expected=f"no {pool}", key=pool
                     )
         return self
+
+    def _keys_mean_something(self) -> None:
+        """Refuse keys that nothing would heed."""
+        if self.trace is None:
+            for key, plain in (("trace_format", "auto"), ("jitter", 0), ("empty_output", None)):
+                if getattr(self, key) != plain:
+                    raise fault(
+                        "it is about a trace, and there is none", expected="a trace", key=key
+                    )
+        if self.limit is not None and self.trace is None and self.requests is None:
+            raise fault(
+                "arrivals say how many requests there are", expected="no limit", key="limit"
+            )
+        if self.colocated is not None and self.router.order != "prefill-first":
+            raise fault("there is one pool to choose from", expected="no order", key="router")
 
     @property
     def pools(self) -> dict[str, PoolModel]:

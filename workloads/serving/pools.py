@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from railweave.fabric.devices import gpu_model
 from railweave.workloads.compute import arithmetic_formats
 from railweave.workloads.memory import memory_fit
-from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.serving.replica import ReplicaPlan
 from railweave.workloads.serving.steps import Stage
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.devices import GpuModel
     from railweave.fabric.graph import Fabric
+    from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
@@ -150,7 +150,7 @@ def plan_pool(
         Hosts on which caches move over NVLink.
     """
     pool = workload.pools[name]
-    plan = ParallelismPlan(pool.tp, pool.pp)
+    plan = pool.plan
     with context.at(name):
         plan.check(shape)
     made = []

@@ -252,8 +252,8 @@ class Stage:
             schedule = plan_collective(
                 op.op, ranks=self._plan.tp, size_bytes=op.size_bytes, hosts=self._hosts
             )
-            if op.op == "all_reduce":
-                ops.reduce, ops.reduces = schedule, op.count
+            if op.op == "all_reduce":  # of hidden states, all of one size
+                ops.reduce, ops.reduces = schedule, ops.reduces + op.count
             elif op.what == "logits":
                 ops.logits.append(schedule)
             else:
