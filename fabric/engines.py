@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ENGINES", "make_engine"]
 
 ENGINES = ("analytic", "fluid", "packet")
+QP_MODES = ("split", "round-robin")
 
 
 def make_engine(
@@ -64,10 +65,17 @@ def make_engine(
     Raises
     ------
     InputError
-        No engine of that name, or one whose links cannot change during a run.
+        No engine or way to use queue pairs of that name, or an engine whose links cannot change during a run.
     """
     if changing is not None and kind == "analytic":
         raise InputError("links cannot change during a run of the analytic engine")
+    if qp_mode not in QP_MODES:
+        raise InputError(
+            f"'{qp_mode}' is no way to use queue pairs",
+            field="qp_mode",
+            expected=" | ".join(QP_MODES),
+            nearest=nearest_name(qp_mode, QP_MODES),
+        )
     options: dict[str, Any] = {"qps": qps, "qp_mode": qp_mode}
     # Each engine is imported only where it runs: their kernels are many.
     if kind == "analytic":

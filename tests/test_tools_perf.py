@@ -203,3 +203,11 @@ def test_warmup_runs_every_policy(capsys, monkeypatch):
     assert streams.err.startswith("the kernels are ready (")
     assert len(ran) == 6
     assert all(row.time_ps > 0 for row in ran)
+
+
+def test_a_wrong_way_to_use_queue_pairs_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["perf", "all_reduce", "-T", "h100-rail-8", "--qps", "4", "--qp-mode", "round"]
+    assert cli.run_command_line(words) == 2
+    told = capsys.readouterr().err
+    assert "--qp-mode" in told
+    assert "round-robin" in told

@@ -120,7 +120,7 @@ class Bench:
         from railweave.fabric.network_model import network_settings
         from railweave.fabric.routing import Routing
         from railweave.topologies.load import build_topology, load_topology
-        from railweave.workloads.replay.links import links_between
+        from railweave.workloads.replay.links import links_between, renamed
 
         spec = load_topology(topology)
         self.fabric = build_topology(spec)
@@ -147,9 +147,12 @@ class Bench:
         self._env = FabricEnvironment()
         routing = Routing(self.fabric, policy=policy, seed=seed)
         settings = network_settings(spec.network)
-        self._engine = make_engine(
-            engine, self._env, self.fabric, routing, settings, qps=qps, qp_mode=qp_mode
-        )
+        try:
+            self._engine = make_engine(
+                engine, self._env, self.fabric, routing, settings, qps=qps, qp_mode=qp_mode
+            )
+        except InputError as error:
+            raise renamed(error, {"qp_mode": "--qp-mode"}) from None
         nodes = self._hosts if self._nccl is None else self._nccl.machines.node.tolist()
         self._links = links_between(self._engine, self._devices, nodes)
         if self._nccl is not None:

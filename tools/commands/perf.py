@@ -86,6 +86,10 @@ def perf(
     engine: Annotated[str, typer.Option(help="analytic, fluid or packet.")] = "fluid",
     routing: Annotated[str, typer.Option(help="ecmp, ecmp-polarised, rail or spray.")] = "ecmp",
     qps: Annotated[int, typer.Option(min=1, max=4096, help="Queue pairs per connection.")] = 1,
+    qp_mode: Annotated[
+        str,
+        typer.Option(help="split: each message over all; round-robin: one message each in turn."),
+    ] = "split",
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the routing hash.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     report: Annotated[
@@ -126,6 +130,7 @@ def perf(
         engine=engine,
         policy=routing,
         qps=qps,
+        qp_mode=qp_mode,
         seed=seed,
     )
     rows: Iterator[BenchRow] = (bench.run(size_bytes) for size_bytes in sizes)
