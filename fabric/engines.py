@@ -65,7 +65,7 @@ def make_engine(
     Raises
     ------
     InputError
-        No engine or way to use queue pairs of that name, or an engine whose links cannot change during a run.
+        No engine or way to use queue pairs of that name, or links that cannot change during a run.
     """
     if changing is not None and kind == "analytic":
         raise InputError("links cannot change during a run of the analytic engine")
