@@ -42,13 +42,10 @@ HOSTS = {
 def serve(
     faults: list[dict[str, Any]], *, topology: Any = "h100-rail-8", **workload: Any
 ) -> Result:
-    keys = {
-        "kind": "serving",
-        "model": "llama-3.1-8b",
-        "prefill": {"replicas": 2},
-        "decode": {"replicas": 2},
-        **workload,
-    }
+    apart = (
+        {} if "colocated" in workload else {"prefill": {"replicas": 2}, "decode": {"replicas": 2}}
+    )
+    keys = {"kind": "serving", "model": "llama-3.1-8b", **apart, **workload}
     return run_scenario({"schema": 1, "topology": topology, "faults": faults, "workload": keys})
 
 
@@ -112,6 +109,18 @@ def test_a_leaf_that_fails_cuts_off_who_is_behind_it() -> None:
     assert result.serving["requests"]["completed"] == 16
     late = [row for row in result.requests if row["arrival_ps"] > 31 * 10**9]
     assert {(row["prefill"], row["decode"]) for row in late} == {(1, 1)}
+
+
+def test_a_replica_over_two_hosts_is_down_while_its_ranks_are_apart() -> None:
+    fault = {"node": "h1/nic0", "do": "down", "at": "60ms", "for": "300ms"}
+    result = serve(
+        [fault], colocated={"replicas": 2, "tp": 16}, requests=requests(8, every_ms=60)
+    ).raise_for_status()
+    (outage,) = result.serving["outages"]
+    assert outage["replica"] == "colocated0"
+    assert outage["down_ps"] == 70 * 10**9  # when routing has noticed
+    assert outage["up_ps"] == 370 * 10**9
+    assert result.serving["requests"]["completed"] == 8
 
 
 def test_nobody_left_to_serve_is_said_by_name() -> None:
