@@ -91,6 +91,17 @@ def test_links_carry_the_closed_forms_of_an_inference_step(workload: dict[str, A
     assert row["compute_ps"] <= row["step_ps"]
 
 
+@settings(derandomize=True, deadline=None, max_examples=16)
+@given(workload=training() | inference())
+def test_compute_off_changes_no_byte_on_any_link(workload: dict[str, Any]) -> None:
+    busy, free = (run({**workload, "compute": on}) for on in (True, False))
+    assert (busy.links.wire_bytes == free.links.wire_bytes).all()
+    (with_it,), (without,) = busy.steps, free.steps
+    assert with_it["wire_bytes"] == without["wire_bytes"]
+    assert without["compute_ps"] == without["bubble_ps"] == 0
+    assert without["exposed_ps"] == without["step_ps"]
+
+
 def test_one_gpu_computes_and_sends_nothing() -> None:
     row = step({**TRAIN, "micro_batches": 2})
     assert row["step_ps"] == row["compute_ps"] == row["bound_ps"] > 0

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -15,20 +15,18 @@ from railweave.workloads.memory import kv_bytes_per_rank
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.replay.inference_graph import InferenceStep, shared_out
+from railweave.workloads.replay.step_model import StepModel
 from railweave.workloads.replay.step_report import (
     gpu_of,
     lanes_of,
-    model_file,
     place_ranks,
     step_row,
 )
-from railweave.workloads.shapes import load_shape
 from railweave.workloads.shares import held_bytes
-from railweave.workloads.workload import WorkloadContext, WorkloadModel, workload_kind
+from railweave.workloads.workload import WorkloadContext, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
-    from pathlib import Path
 
     import simpy
 
@@ -38,17 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["InferenceModel", "inference_memory"]
 
 
-class InferenceModel(WorkloadModel):
+class InferenceModel(StepModel):
     """One step of a model that serves."""
 
     kind: Literal["inference"]
-    model: str = Field(description="A shipped model, or a config.json of Hugging Face")
     phase: Literal["prefill", "decode"] = Field("decode", description="Prompts, or a token each")
-    tp: int = Field(1, ge=1, description="Tensor-parallel ranks")
-    pp: int = Field(1, ge=1, description="Pipeline stages")
-    cp: int = Field(1, ge=1, description="Context-parallel ranks; prefill only")
-    dp: int = Field(1, ge=1, description="Replicas")
-    ep: int = Field(1, ge=1, description="Ranks that experts are divided over: tp x replicas")
     batch: int = Field(1, ge=0, le=MOST_REQUESTS, description="Requests over all replicas")
     tokens: int = Field(
         2048,
@@ -71,11 +63,6 @@ class InferenceModel(WorkloadModel):
     skew: float = Field(0.0, ge=0, lt=100, description="Of the experts' popularity; 0: even")
     node_limit: int | None = Field(None, ge=1, description="Most hosts of a token's experts")
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1, description="For weights and cache")
-    replicas: Literal["auto", "lockstep", "each"] = Field(
-        "auto",
-        description="Run replicas in lockstep, each by itself, or in lockstep where that is exact",
-    )
-    check_memory: bool = Field(True, description="Refuse a batch that does not fit its GPUs")
 
     def plan(self) -> ParallelismPlan:
         """Return how the model is divided."""
@@ -94,10 +81,6 @@ class InferenceModel(WorkloadModel):
                 gpus_per_host=gpus_per_host,
             ),
         )  # fmt: skip
-
-    def explicit(self, base: Path, *, seed: int = 1) -> Self:
-        """Return the same workload with the model's file by its whole path."""
-        return self.model_copy(update={"model": model_file(self.model, base)})
 
 
 def inference_memory(
@@ -124,8 +107,7 @@ def inference_memory(
 @workload_kind(InferenceModel)
 def start(workload: InferenceModel, context: WorkloadContext) -> simpy.Event:
     """Check the step and start it."""
-    with context.at():
-        shape = load_shape(model_file(workload.model, context.base))
+    shape = workload.shape(context)
     with context.at():
         plan = workload.plan()
         plan.check(shape)
@@ -143,7 +125,7 @@ def start(workload: InferenceModel, context: WorkloadContext) -> simpy.Event:
         return InferenceStep(
             shape, plan, style, gpu, lanes,
             phase=workload.phase, batch=workload.batch, context_tokens=workload.tokens,
-            dtype=workload.dtype, kv_dtype=workload.kv_dtype,
+            dtype=workload.dtype, kv_dtype=workload.kv_dtype, compute=workload.compute,
         )  # fmt: skip
 
     with context.at():

@@ -68,6 +68,8 @@ class InferenceStep:
         Tokens of each prompt, or tokens that are cached of each request.
     dtype, kv_dtype
         Number formats of the weights and of the cache, None: the checkpoint's.
+    compute
+        Whether arithmetic takes time.
     """
 
     shape: ModelShape
@@ -80,6 +82,7 @@ class InferenceStep:
     context_tokens: int
     dtype: str | None = None
     kv_dtype: str | None = None
+    compute: bool = True
 
     @cached_property
     def micro_batches(self) -> list[list[int]]:
@@ -143,6 +146,9 @@ class InferenceStep:
         head = 0
         for n, most in {(requests[m], padded[m]) for m in lane.members}:
             if not most:
+                continue
+            if not self.compute:
+                blocks = dict.fromkeys(self._timer.kinds, (0, 0))
                 continue
             costs, head_ps = self._timer.times(self._load(n, most))
             head = max(head, head_ps)
@@ -214,7 +220,7 @@ class InferenceStep:
         if stage == 0:
             before += together(parts.summed(stage, what="embedding"))
         after: list[Item] = []
-        if stage == self.plan.pp - 1 and head_ps:
+        if stage == self.plan.pp - 1:
             after = [Busy(head_ps), *together(parts.head(stage, requests))]
         order = [kinds.index(layer) for layer in layers]
         works = (

@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from railweave.workloads.compute import roofline_ps
-from railweave.workloads.optimizer import data_parallel_ops, update_bytes
+from railweave.workloads.optimizer import data_parallel_ops
 from railweave.workloads.replay.layers import Busy
 from railweave.workloads.replay.step_graph import StepGraph, Task
-from railweave.workloads.shares import layer_parameters, outer_parameters, stage_parameters
+from railweave.workloads.shares import layer_parameters, outer_parameters
 
 if TYPE_CHECKING:
     from railweave.workloads.ops import TrafficOp
@@ -96,12 +95,7 @@ def sharded_graph(step: TrainingStep) -> StepGraph:
     for micro_batch in range(step.style.micro_batches):
         units.passes(micro_batch, "forward")
         units.passes(micro_batch, "backward")
-    held = stage_parameters(step.shape, step.plan, 0)
-    moved = update_bytes(
-        held, step.plan, zero=3, gradient_bytes=step.style.gradient_bytes,
-        element=step.style.element,
-    )  # fmt: skip
-    update_ps = roofline_ps(flops=0, moved_bytes=moved, gpu=step.gpu)
+    update_ps = step.update_ps(0)
     works = step.everyone().works([Busy(update_ps)], 0)
     task = Task("optimizer", 0, "compute", works, update_ps)
     units.graph.add(task, (*units.compute, units.moved))

@@ -17,7 +17,6 @@ from railweave.workloads.replay.layers import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from railweave.workloads.replay.step_graph import StepGraph
     from railweave.workloads.workload import WorkloadContext
 
-__all__ = ["MOST_TASKS", "Turn", "gpu_of", "lanes_of", "model_file", "place_ranks", "step_row"]
+__all__ = ["MOST_TASKS", "Turn", "gpu_of", "lanes_of", "place_ranks", "step_row"]
 
 MOST_TASKS: Final = 20_000
 """Compute tasks above which replicas run in lockstep even where that may change times."""
@@ -64,14 +63,6 @@ class Turn:
         if not self.marks:
             return graph.longest(least)
         return max(sum(map(least, tasks)) for tasks in (*self.chain, *self.shared))
-
-
-def model_file(model: str, base: Path) -> str:
-    """Return the path of a model's file relative to ``base``, or the name as it is."""
-    from railweave.workloads.shapes import shipped_models
-
-    path = base / model
-    return model if model.lower() in shipped_models() or not path.exists() else str(path)
 
 
 def gpu_of(devices: Sequence[int], context: WorkloadContext) -> GpuModel:

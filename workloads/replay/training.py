@@ -3,27 +3,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
 from railweave.workloads.op_schedules import link_bytes
 from railweave.workloads.parallelism import ParallelismPlan
+from railweave.workloads.replay.step_model import StepModel
 from railweave.workloads.replay.step_report import (
     gpu_of,
     lanes_of,
-    model_file,
     place_ranks,
     step_row,
 )
 from railweave.workloads.replay.training_graph import TrainingStep
-from railweave.workloads.shapes import load_shape
 from railweave.workloads.training import TrainingStyle, stage_memory, training_ops
-from railweave.workloads.workload import WorkloadContext, WorkloadModel, workload_kind
+from railweave.workloads.workload import WorkloadContext, workload_kind
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
     import simpy
 
@@ -38,16 +36,10 @@ _STYLE: Final = (
 )  # fmt: skip
 
 
-class TrainingModel(WorkloadModel):
+class TrainingModel(StepModel):
     """Training steps of one job."""
 
     kind: Literal["training"]
-    model: str = Field(description="A shipped model, or a config.json of Hugging Face")
-    tp: int = Field(1, ge=1, description="Tensor-parallel ranks")
-    pp: int = Field(1, ge=1, description="Pipeline stages")
-    cp: int = Field(1, ge=1, description="Context-parallel ranks")
-    dp: int = Field(1, ge=1, description="Data-parallel replicas")
-    ep: int = Field(1, ge=1, description="Ranks that experts are divided over, of dp x cp")
     sequence: int = Field(4096, ge=1, description="Tokens of a sequence")
     micro_batch_size: int = Field(1, ge=1, description="Sequences of a micro-batch")
     micro_batches: int = Field(1, ge=1, description="Micro-batches of a step, of each replica")
@@ -66,11 +58,6 @@ class TrainingModel(WorkloadModel):
         True, description="Sum gradients while the last backward pass runs"
     )
     steps: int = Field(1, ge=1, le=10_000, description="How many, one after another")
-    replicas: Literal["auto", "lockstep", "each"] = Field(
-        "auto",
-        description="Run replicas in lockstep, each by itself, or in lockstep where that is exact",
-    )
-    check_memory: bool = Field(True, description="Refuse a job that does not fit its GPUs")
 
     def plan(self) -> ParallelismPlan:
         """Return how the model is divided."""
@@ -82,16 +69,11 @@ class TrainingModel(WorkloadModel):
         """Return how it is trained."""
         return TrainingStyle(**{name: getattr(self, name) for name in _STYLE})
 
-    def explicit(self, base: Path, *, seed: int = 1) -> Self:
-        """Return the same workload with the model's file by its whole path."""
-        return self.model_copy(update={"model": model_file(self.model, base)})
-
 
 @workload_kind(TrainingModel)
 def start(workload: TrainingModel, context: WorkloadContext) -> simpy.Event:
     """Check the job and start its steps."""
-    with context.at():
-        shape = load_shape(model_file(workload.model, context.base))
+    shape = workload.shape(context)
     with context.at():
         plan, style = workload.plan(), workload.style()
         ops = training_ops(shape, plan, style)
@@ -108,7 +90,7 @@ def start(workload: TrainingModel, context: WorkloadContext) -> simpy.Event:
     )  # fmt: skip
     step = TrainingStep(
         shape, plan, style, gpu, lanes, bucket=workload.bucket,
-        overlap=workload.overlap_grad_reduce,
+        overlap=workload.overlap_grad_reduce, compute=workload.compute,
     )  # fmt: skip
     moved = link_bytes(ops, plan, hosts)
     tokens = style.sequence * style.micro_batch_size * style.micro_batches * plan.dp

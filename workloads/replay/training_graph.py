@@ -67,6 +67,8 @@ class TrainingStep:
         Elements of a bucket of gradients; None: Megatron-LM's default.
     overlap
         Whether gradients are summed while the last backward pass still runs.
+    compute
+        Whether arithmetic takes time.
     """
 
     shape: ModelShape
@@ -76,6 +78,7 @@ class TrainingStep:
     lanes: Sequence[Lane]
     bucket: int | None = None
     overlap: bool = True
+    compute: bool = True
 
     @cached_property
     def _parts(self) -> list[list[range]]:
@@ -95,6 +98,8 @@ class TrainingStep:
     @cached_property
     def _forward_ps(self) -> tuple[list[tuple[int, int]], int]:
         """Times of attention and feed-forward of each kind of layer, and of the head."""
+        if not self.compute:
+            return [(0, 0)] * len(self._kinds), 0
         style, plan = self.style, self.plan
         timer = StageTimer(self.shape, ParallelismPlan(tp=plan.tp), self.gpu, dtype=style.dtype)
         new = style.sequence // plan.cp
@@ -133,6 +138,8 @@ class TrainingStep:
 
     def update_ps(self, stage: int) -> int:
         """Return the time of the optimizer on a stage: it moves memory."""
+        if not self.compute:
+            return 0
         style = self.style
         held = stage_parameters(self.shape, self.plan, stage, chunks=style.chunks)
         moved = update_bytes(
