@@ -263,7 +263,9 @@ def _serving(serving: Mapping[str, Any]) -> list[str]:
 
 
 def _serving_troubles(serving: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what went wrong with a service, and what it did about it."""
+    """Yield what else a service has to tell: what it found again, and what went wrong."""
+    if serving["prefix"]["found_tokens"]:
+        yield f"prefixes  {100 * serving['prefix']['share']:.1f} % of prompt tokens were cached"
     preempted = serving["preemptions"]
     if preempted["count"]:
         yield (
