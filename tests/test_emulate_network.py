@@ -21,8 +21,9 @@ from railweave.tools.emulate.compare import compare
 from railweave.tools.emulate.lab import Lab
 from railweave.tools.emulate.layout import Options, load_for_emulation
 from railweave.tools.emulate.plan import make_plan
+from railweave.tools.emulate.programs import run_command
 from railweave.tools.emulate.sandbox import Sandbox, check_features
-from railweave.tools.emulate.session import emulate, run_command
+from railweave.tools.emulate.session import emulate
 from railweave.topologies.load import build_topology, load_topology
 
 if TYPE_CHECKING:

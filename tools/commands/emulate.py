@@ -279,8 +279,8 @@ def _rounded(share: float | None) -> float | None:
 def _run_command(
     scenario: "Scenario", options: "Options", command: list[str], ranks: int | None
 ) -> int:
+    from railweave.tools.emulate.programs import run_command
     from railweave.tools.emulate.ranks import first_failure
-    from railweave.tools.emulate.session import run_command
 
     def said(rank: int, stream: str, line: str) -> None:
         (emit if stream == "out" else note)(f"[{rank}] {line}")

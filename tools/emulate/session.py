@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from railweave.fabric.errors import InputError
-from railweave.fabric.placement import place
 from railweave.fabric.units import PS_PER_S, format_time
 from railweave.runner import Stage, run_scenario
 from railweave.scenario import scenario_sha256
-from railweave.tools.emulate.choosing import PathChooser, steered
+from railweave.tools.emulate.choosing import PathChooser
 from railweave.tools.emulate.emulated import EmulatedEngine, Stall
 from railweave.tools.emulate.faults import deeds
 from railweave.tools.emulate.kernel_routing import KernelRouting
@@ -20,13 +19,11 @@ from railweave.tools.emulate.lab import Lab
 from railweave.tools.emulate.layout import lay_out
 from railweave.tools.emulate.predicting import PredictingEngine
 from railweave.tools.emulate.priority import before_others
-from railweave.tools.emulate.ranks import check_command, rank_environment, run_ranks
 from railweave.tools.emulate.rehearsal import rehearse
 from railweave.tools.emulate.rerouting import ReroutingEngine
-from railweave.workloads.workload import locating
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from railweave.fabric.engine import FabricEnvironment, LinkCounters
     from railweave.fabric.faults import LinkChange
@@ -36,10 +33,9 @@ if TYPE_CHECKING:
     from railweave.tools.emulate.faults import Deed
     from railweave.tools.emulate.headroom import Headroom
     from railweave.tools.emulate.layout import Options
-    from railweave.tools.emulate.ranks import RankEnd
     from railweave.tools.emulate.rehearsal import Phase
 
-__all__ = ["Emulation", "emulate", "predict", "run_command"]
+__all__ = ["Emulation", "emulate", "predict"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,56 +260,6 @@ def _told(
         provenance=provenance,
         warnings=(*sentences, *measured.warnings),
     )
-
-
-def run_command(
-    scenario: Scenario,
-    options: Options,
-    command: Sequence[str],
-    *,
-    ranks: int | None,
-    said: Callable[[int, str, str], None],
-) -> tuple[list[RankEnd], Headroom | None]:
-    """Build a scenario's network and run a program on it, once per rank.
-
-    Parameters
-    ----------
-    scenario
-        Its topology, placement and seed count; its workload does not run.
-    options
-        ``paths`` other than ``kernel`` pin the routes by destination.
-    command
-        The program and its arguments.
-    ranks
-        How many; None: one per GPU of the placement.
-    said
-        Called with rank, ``out`` or ``err``, and a line of its output.
-
-    Raises
-    ------
-    InputError
-        The network cannot be, or there is no such program.
-    MissingToolError
-        Namespaces are not permitted here, or the kernel lacks something.
-    """
-    check_command(command)
-    plan, *_ = lay_out(scenario, options)
-    placement = scenario.model.placement
-    with locating(scenario.document, "placement"):
-        gpus = place(
-            plan.fabric, placement.policy, ranks, gpus=placement.gpus, seed=scenario.model.seed
-        ).tolist()
-    rank_environment(plan, gpus)
-    if options.paths == "fabric":
-        raise InputError(
-            "programs choose their own ports, so the fabric's paths cannot be given to them",
-            field="paths",
-            expected="kernel | spread | collide",
-        )
-    plan = replace(plan, hops=steered(plan, options.paths))
-    with Lab(plan, mode=options.mode, limit_s=options.limit_s, acks_first=False) as lab:
-        ends = run_ranks(lab, gpus, command, said=said)
-    return ends, lab.headroom
 
 
 def _busy_ps(result: Result) -> int:
