@@ -49,7 +49,7 @@ def training(draw: st.DrawFn) -> dict[str, Any]:
     return {
         **MIXTRAL, "tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": ep, "schedule": schedule,
         "micro_batches": 3 * pp, "chunks": 2 if schedule == "interleaved" else 1,
-        "zero": draw(st.sampled_from([0, 1, *([3] if pp == 1 else [])])),
+        "zero": draw(st.sampled_from([0, 1, *([3] if pp == 1 and schedule != "interleaved" else [])])),
         "context": draw(st.sampled_from(["ring", "all_gather", "ulysses"])),
         "recompute": draw(st.sampled_from(["none", "full"])),
         "replicas": draw(st.sampled_from(["auto", "each"])),

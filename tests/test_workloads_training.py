@@ -211,6 +211,7 @@ def test_a_tied_table_is_summed_between_the_ends() -> None:
         ({"pp": 33}, {}, "pp: 33 stages are more than 32 layers"),
         ({"pp": 8}, {"schedule": "interleaved", "chunks": 5, "micro_batches": 8},
          "chunks: 8 stages of 5 chunks are more than 32 layers"),
+        ({"dp": 2}, {"zero": 3, "chunks": 2, "schedule": "interleaved"}, "chunks: ZeRO-3 has"),
         ({"dp": 2}, {"micro_batches": 0}, "micro_batches: 0 is out of range"),
     ],
 )  # fmt: skip

@@ -115,6 +115,11 @@ class TrainingStyle:
                 field="zero",
                 expected="at most 2, or pp: 1",
             )
+        if self.zero == 3 and self.chunks > 1:
+            raise InputError(
+                "ZeRO-3 has no stages whose layers chunks could divide", field="chunks",
+                expected="1, or zero of at most 2",
+            )  # fmt: skip
         parts = plan.cp * (plan.tp if self.scattered(plan) else 1)
         if self.sequence % parts:
             raise InputError(
