@@ -46,10 +46,11 @@ def training(draw: st.DrawFn) -> dict[str, Any]:
     pp = draw(st.sampled_from([1, 2, 3]))
     ep = draw(st.sampled_from([e for e in (1, 2, 4) if dp * cp % e == 0]))
     schedule = draw(st.sampled_from(["1f1b", "gpipe", "zero-bubble", "interleaved"]))
+    whole = pp == 1 and schedule != "interleaved"
     return {
         **MIXTRAL, "tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": ep, "schedule": schedule,
         "micro_batches": 3 * pp, "chunks": 2 if schedule == "interleaved" else 1,
-        "zero": draw(st.sampled_from([0, 1, *([3] if pp == 1 and schedule != "interleaved" else [])])),
+        "zero": draw(st.sampled_from([0, 1, *([3] if whole else [])])),
         "context": draw(st.sampled_from(["ring", "all_gather", "ulysses"])),
         "recompute": draw(st.sampled_from(["none", "full"])),
         "replicas": draw(st.sampled_from(["auto", "each"])),
