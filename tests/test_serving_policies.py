@@ -82,6 +82,21 @@ def test_lengths_of_a_list_may_arrive_at_other_times() -> None:
     assert arrivals(other).tolist() != arrivals(result).tolist()
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"kind": "poisson", "rate_per_s": 9, "count": 5, "prompt": 99, "output": 2},
+        {"kind": "gamma", "rate_per_s": 9, "cv": 2, "count": 5, "prompt": 99, "output": 2},
+        {"kind": "closed-loop", "users": 2, "count": 5, "prompt": 99, "output": 2},
+        {"kind": "sessions", "turns": 2, "count": 3, "prompt": {"least": 9, "most": 99},
+         "output": {"mean": 9, "median": 5, "largest": 30}},
+    ],
+)  # fmt: skip
+def test_what_a_run_folder_keeps_runs_again(keys: dict[str, Any]) -> None:
+    result = serve(arrivals=keys, colocated={})
+    assert run_scenario(result.scenario).raise_for_status().requests == result.requests
+
+
 # ---------------------------------------------------------------------------- routers
 @dataclass
 class View:

@@ -67,8 +67,9 @@ class Arrivals(ABC):
                 raise InputError(
                     f"it is missing for {keys.kind} arrivals", field=name, expected=f"{name}: ..."
                 )
-        for name in keys.model_fields_set - {"kind"}:
-            if name not in known:
+        plain = {name: field.default for name, field in type(keys).model_fields.items()}
+        for name in plain:
+            if name not in {"kind", *known} and getattr(keys, name) != plain[name]:
                 where = " whose requests are listed" if listed and name in _LENGTHS else ""
                 raise InputError(
                     f"it says nothing about {keys.kind} arrivals{where}",

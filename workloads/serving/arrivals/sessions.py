@@ -35,7 +35,7 @@ class Sessions(Poisson):
     @classmethod
     def optional(cls) -> tuple[str, ...]:
         """Return keys that it can do without."""
-        return ("think", "rate_per_s")
+        return ("think", "rate_per_s", "block")
 
     def requests(self, listed: Sequence[TraceRequest] | None) -> list[TraceRequest]:
         """Return all turns of all sessions, the first of each at its time."""
