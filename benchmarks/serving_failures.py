@@ -10,6 +10,8 @@ import numpy as np
 from serving_base import Asked, fleet, s, section, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from railweave.result import Result
 
 REQUESTS = 40
@@ -67,36 +69,43 @@ def check(result: Result) -> tuple[int, int]:
     return lost, abs(made - sum(row["output_tokens"] for row in rows))
 
 
-@section("failures")
-def failures(asked: Asked) -> list[str]:
+def seen(seed: int) -> dict[str, Any]:
+    """Return what is counted of the run of a seed."""
+    kind, result = run(seed)
+    lost, wrong = check(result)
+    return {
+        "kind": kind,
+        "ended": result.status == "completed",
+        "lost": lost,
+        "wrong": wrong,
+        "outages": result.serving.get("outages", []),
+        "again": result.serving.get("sent_again", 0),
+        "ttft_ps": result.serving["ttft_ps"]["max"],
+    }
+
+
+def summed(runs: Sequence[dict[str, Any]]) -> list[str]:
     """Return a row for each kind of failure."""
-    seen: dict[str, list[Result]] = {kind: [] for kind in KINDS}
-    for seed in range(asked.seeds):
-        kind, result = run(seed)
-        seen[kind].append(result)
     rows = []
-    for kind, results in seen.items():
-        if not results:
+    for kind in KINDS:
+        these = [one for one in runs if one["kind"] == kind]
+        if not these:
             continue
-        checked = [check(result) for result in results]
-        outages = [one for result in results for one in result.serving.get("outages", ())]
+        outages = [outage for one in these for outage in one["outages"]]
         again = [one["served_ps"] - one["down_ps"] for one in outages
                  if one["requests"] and one["served_ps"] is not None]  # fmt: skip
         back = [one["up_ps"] - one["down_ps"] for one in outages if one["up_ps"] is not None]
-        ttft = [result.serving["ttft_ps"]["max"] for result in results]
         rows.append(
             (
                 kind,
-                len(results),
-                sum(result.status == "completed" for result in results),
-                sum(lost for lost, _ in checked),
-                sum(wrong for _, wrong in checked),
+                len(these),
+                *(sum(one[key] for one in these) for key in ("ended", "lost", "wrong")),
                 len(outages),
-                sum(result.serving.get("sent_again", 0) for result in results),
+                sum(one["again"] for one in these),
                 s(median(again)) if again else "-",
                 s(max(again)) if again else "-",
                 s(median(back)) if back else "-",
-                s(max(ttft)),
+                s(max(one["ttft_ps"] for one in these)),
             )
         )
     header = (
@@ -104,3 +113,9 @@ def failures(asked: Asked) -> list[str]:
         "sent again", "answered after p50 s", "max s", "back after p50 s", "TTFT max s",
     )  # fmt: skip
     return table(header, rows)
+
+
+@section("failures")
+def failures(asked: Asked) -> list[str]:
+    """Return what became of the seeded runs."""
+    return summed([seen(seed) for seed in range(asked.seeds)])
