@@ -134,7 +134,7 @@ def bisection(fabric):
     return nx.maximum_flow_value(graph, "source", "sink")
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=20)
 @given(case=designs())
 def test_damage_is_that_of_networkx(case):
     fabric = fabric_of(*case)
