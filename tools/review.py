@@ -239,10 +239,8 @@ def _of_failures(workloads: Mapping[str, JobTime], damages: Sequence[Damage]) ->
                 left = job.restarted
                 if left is not None and left.time_ps is not None:
                     ratio = left.time_ps / whole.time_ps
-                    text += (
-                        f"; started again on the NICs left (run {left.run}) it takes "
-                        f"{ratio:.3g} times as long"
-                    )
+                    takes = f"{ratio:.3g} times as long" if ratio > _ALIKE else "as long"
+                    text += f"; started again on the NICs left (run {left.run}) it takes {takes}"
             elif job.time_ps > _SLOW * whole.time_ps:
                 grade = "warning"
                 ratio = job.time_ps / whole.time_ps

@@ -6,6 +6,9 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Final
 
+from railweave.tools.drawing import compose
+from railweave.tools.render_svg import to_svg
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +24,8 @@ _PAGE: Final = """<!doctype html>
 :root {{ color-scheme: light dark; }}
 body {{ font: 15px/1.45 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
 div {{ overflow-x: auto; }}
+figure {{ margin: 1rem 0; background: #fff; border-radius: 4px; }}
+figure svg {{ display: block; width: 100%; height: auto; }}
 table {{ border-collapse: collapse; margin: .5rem 0 1.5rem; }}
 th, td {{ text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }}
 .blocking td:first-child {{ color: #c22; font-weight: 600; }}
@@ -39,10 +44,13 @@ def review_html(review: Review, sections: Sequence[tuple[str, Sequence[Sequence[
     review
         The review.
     sections
-        Title and rows of each table, the first row its head; every cell is escaped.
+        Title and rows of each table, the first row its head; every cell is escaped. The last, the
+        verdict, is shown first, below a drawing of the fabric.
     """
-    parts = []
-    for title, rows in sections:
+    svg = to_svg(compose(review.fabric)).replace(' xmlns="http://www.w3.org/2000/svg"', "")
+    parts = [f"<figure>{svg[svg.index('<svg') :]}</figure>"]
+    # the verdict, which comes last on a terminal, is what a reader of the page wants first
+    for title, rows in (*sections[-1:], *sections[:-1]):
         if not rows[1:]:
             continue
         head, *body = rows
