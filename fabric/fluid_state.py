@@ -10,7 +10,6 @@ import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
 from railweave.fabric._fluid_events import drop_finish, start_nodes
-from railweave.fabric._fluid_graph import message_bytes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import grown, records
 from railweave.fabric._fluid_solve import touch_link
@@ -359,13 +358,19 @@ class FluidState:
             node = (code >> 1) - base
             if code & 1 and 0 <= node < bound.n_nodes:
                 runs[node] += 1.0  # off its links; its last bits are still on their way
-        for slot in self.slots_of(group):
-            flow = self.slots[slot]
-            node = int(flow.node) - base
-            size = message_bytes(self.nodes, self.loops, int(flow.node))
-            remaining = flow.remaining - flow.rate * (now_ps - int(flow.updated)) / 8e12
-            runs[node] += 1.0 - max(remaining, 0.0) / max(size, 1)
+        flows = self.slots[self.slots_of(group)]
+        size = self._message_bytes(flows.node)
+        remaining = flows.remaining - flows.rate * (now_ps - flows.updated) / 8e12
+        runs[flows.node - base] += 1.0 - np.maximum(remaining, 0.0) / np.maximum(size, 1)
         return bound.usage_of(runs / bound.runs)
+
+    def _message_bytes(self, nodes: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Wire bytes of the message that each node sends now or next (``message_bytes``)."""
+        size: NDArray[np.int64] = self.nodes.wire[nodes].astype(np.int64)
+        looped = np.flatnonzero(self.nodes.loop[nodes] >= 0)
+        loops = self.loops[self.nodes.loop[nodes[looped]]]
+        size[looped] += np.where(loops.part < loops.longer, loops.longer_by, 0)
+        return size
 
     def set_capacity(self, link: int, capacity_bps: float, *, at_ps: int) -> None:
         """Change what a link carries from ``at_ps`` on; everything before must have been run."""

@@ -96,6 +96,7 @@ class Isolated:
         self._capacity = whole.links.capacity[self.links]
         self._ack_share = whole.links.ack_share[self.links]
         self._tolerance = float(whole.run.tolerance)
+        self._watched: tuple[FluidState, int, int] | None = None  # as `moved` left it
 
     @cached_property
     def _own(self) -> FluidGraph:
@@ -143,8 +144,16 @@ class Isolated:
         return Span(state.now_ps, np.flatnonzero(contended)) if ended else None
 
     def moved(self, after_ps: int) -> Usage:
-        """Return what one run has put on each path ``after_ps`` after its start."""
-        state, group, _ = self.run(after_ps)
+        """Return what one run has put on each path ``after_ps`` after its start.
+
+        Whoever asks for later and later times goes through the run once.
+        """
+        if self._watched is None or self._watched[2] > after_ps:
+            state, group, _ = self.run(after_ps)
+        else:
+            state, group, _ = self._watched
+            _to_the_end(state, after_ps)
+        self._watched = (state, group, after_ps)
         return state.moved(group, self.bound, now_ps=after_ps)
 
     def resume(self, whole: FluidState, *, start_ps: int, now_ps: int) -> int:

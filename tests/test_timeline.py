@@ -106,3 +106,27 @@ def test_the_folder_of_a_run_without_keeps_none_of_the_run_before(tmp_path: Path
     again = RunFolder(tmp_path / "run", name="pair", force=True)
     again.write(run_scenario(SCENARIO), Stopwatch())
     assert not (tmp_path / "run" / "timeline.json").exists()
+
+
+def test_a_timeline_of_a_remembered_run_goes_through_it_once(monkeypatch):
+    """Whoever asks for later and later times of a span does not begin it again."""
+    from railweave.fabric.memo import Isolated
+
+    begun = []
+    run = Isolated.run
+
+    def counted(self, until_ps):
+        begun.append(until_ps)
+        return run(self, until_ps)
+
+    monkeypatch.setattr(Isolated, "run", counted)
+    job = {"kind": "collective", "op": "all_reduce", "sizes": ["256MiB"]}
+    scenario = {"schema": 1, "topology": "h100-rail-8", "workload": job}
+    result = run_scenario(scenario, timeline=32)
+    assert len(result.timeline.edges_ps) > 16
+    assert len(begun) <= 2
+    plain = run_scenario(scenario)
+    assert result.sim_time_ps == plain.sim_time_ps
+    carried = plain.links.wire_bytes + plain.links.ack_bytes
+    grown = result.timeline.values["bytes"].sum(axis=1)
+    assert grown.tolist() == carried[result.timeline.links].tolist()
