@@ -158,7 +158,7 @@ def _watch(
 ) -> None:  # fmt: skip
     """Give an event to the end of each frame in service that came from a queue just paused."""
     for i in range(switches[number].first, switches[number].last):
-        link = swports[i]
+        link = np.int64(swports[i])
         port = ports[link]
         if port.lazy == 1 and port.svc_in == queue:
             port.lazy = 0
