@@ -96,7 +96,7 @@ def make_engine(
         return FluidEngine(env, fabric, routing, settings, **options)
     if kind == "packet":
         from railweave.fabric.packet.engine import PacketEngine
-        from railweave.fabric.packet.state import switch_buffers
+        from railweave.fabric.packet.preparing import switch_buffers
 
         return PacketEngine(
             env, fabric, routing, settings, packet=packet, buffers=switch_buffers(fabric),

@@ -95,7 +95,9 @@ class NetworkModel(FileModel):
     )
     trim: TrimModel | None = None
     rto: TimeOrNone | None = Field(
-        None, description="Retransmission timeout, or none (500us, assumed)"
+        None,
+        description="Retransmission timeout, or none (500us, assumed; longer where retries would "
+        "end before a failed link or a paused queue is noticed: 4.096us x 2^n)",
     )
     retries: int | None = Field(
         None,
@@ -239,4 +241,7 @@ def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettin
         "loss_rate": all_of.loss.rate,
     }
     known = {name: value for name, value in given.items() if value is not None}
-    return PacketSettings(cc=control, cc_given=bool(cc.model_fields_set), seed=seed, **known)
+    return PacketSettings(
+        cc=control, cc_given=bool(cc.model_fields_set), trim_given=bool(trim.model_fields_set),
+        seed=seed, **known,
+    )  # fmt: skip

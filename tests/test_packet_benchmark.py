@@ -65,6 +65,18 @@ def test_a_recorded_run_is_read_and_compared(modules, tmp_path, capsys, monkeypa
     assert rows[1].endswith("| off: mean, max |")
 
 
+def test_four_queue_pairs_wait_for_each_other_behind_pauses(modules):
+    """Leaf-shift with four queue pairs a host: max-min sharing would give 0.92 of the line.
+
+    First come, first served, links are not shared fairly, and a paused host holds back all four.
+    """
+    sharing = modules["packet_sharing"]
+    small = {"side": 8, "warm_us": 100, "window_us": 100}
+    paused, fluid, _ = sharing.shares("leaf-shift", 4, 1, **small)
+    free, _, _ = sharing.shares("leaf-shift", 4, 1, pfc=False, **small)
+    assert (fluid, free, paused) == pytest.approx((0.916, 0.824, 0.741), abs=0.01)
+
+
 @pytest.mark.parametrize("pattern", ["leaf-shift", "random"])
 def test_collisions_cost_what_max_min_sharing_says(modules, pattern):
     """256 hosts, 16 leaves and spines, one queue pair each: within 5 % of max-min on the same

@@ -125,6 +125,43 @@ def test_a_queue_pair_without_any_way_gives_up() -> None:
     assert "gave up after 3 retries" in str(result.error)
 
 
+def test_queue_pairs_live_until_a_failure_is_noticed() -> None:
+    """Without keys of recovery, and routing that takes 10 ms to notice: 7 x 2.1 ms outlast it."""
+    base = leaf_spine(faults=[DOWN], routing={"policy": "rail"})
+    base["network"] = {"cc": {"kind": "none"}}
+    result = run_scenario(base)
+    delivered(result)
+    assert 10 * MS < max(record.end_ps for record in result.records) < 13 * MS
+    short = run_scenario(merged(base, rto="500us"))
+    assert short.status == "failed"
+    assert (
+        "queue pairs give up after 7 retries of 500us, before a failed link or a paused queue is "
+        "noticed (10ms): a longer network.rto or more network.retries let them live"
+    ) in short.warnings
+
+
+@pytest.mark.parametrize("expiry", [False, True])
+def test_pauses_do_not_pass_a_link_that_is_down(expiry: bool) -> None:
+    """A cable that pauses went over goes down and comes back: what it said before is forgotten.
+
+    Without expiry a resume that was lost with the cable would never be made good.
+    """
+    base = leaf_spine(faults=[DOWN | {"node": "h2", "for": "40us"}])
+    base["workload"]["flows"] = [
+        {"id": f"f{i}", "src": f"h{i}", "dst": "h2", "size": "1MB"} for i in (0, 1, 3)
+    ]
+    keys = {"buffer": {"mode": "static", "xoff": "20kB"}, "pfc": {"expiry": expiry}}
+    base["faults"].append({"at": "105us", "node": "h3", "do": "down", "for": "50us"})
+    run = prepare(load_scenario(merged(base, **keys)))
+    run.env.run()
+    assert isinstance(run.engine, PacketEngine)
+    assert all(record.end_ps > 0 for record in run.engine.records())
+    state = run.engine.state
+    assert state.ports.pauses.sum() > 0
+    assert (state.ports.blocked == 0).all()
+    assert state.run.blocked == 0
+
+
 @pytest.mark.parametrize("storm", [False, True])
 def test_wheel_and_heap_give_the_same_run(storm: bool) -> None:
     dog = {"detect": "300us", "poll": "100us"}

@@ -57,6 +57,11 @@ def test_keys_of_trimming_reach_the_engine() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
+        ({"network": {"trim": {"queue": "20kB"}}}, "packets are not trimmed here"),
+        (
+            {"network": {"recovery": "go-back-n", "trim": {"pull": 2}}},
+            "packets are not trimmed here",
+        ),
         ({"routing": {"entropies": 4}}, "entropy values are for sprayed packets"),
         ({"network": {"recovery": "trim", "ack": {"every": 0}}}, "no acknowledgements"),
         ({"network": {"recovery": "trim", "trim": {"size": "8B"}}}, "expected at least 64"),

@@ -60,11 +60,16 @@ def serialise(ports: Any, link: Any, start: Any, size: Any) -> Any:
 def send_pause(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, queue: Any, quanta: Any
 ) -> None:
-    """Send a pause (or, with 0 quanta, a resume) frame to the sender of an ingress queue."""
+    """Send a pause (or, with 0 quanta, a resume) frame to the sender of an ingress queue.
+
+    Nothing is sent over a link that is down; `Failures.change` says it again when that is repaired.
+    """
     run = runs[0]
     link = queue // run.classes
     klass = queue - link * run.classes
     back = ports[link ^ 1]
+    if back.up == 0:
+        return
     start = max(run.now, back.busy)
     end = serialise(ports, link ^ 1, start, run.pfc_wire)
     back.pauses += 1

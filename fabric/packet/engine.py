@@ -19,15 +19,17 @@ from railweave.fabric.packet.balance import Ways
 from railweave.fabric.packet.bounds import PacketPaths
 from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.failures import Failures
+from railweave.fabric.packet.preparing import lossless
 from railweave.fabric.packet.sampling import Sampler
 from railweave.fabric.packet.settings import PacketSettings
-from railweave.fabric.packet.state import PacketState, lossless
+from railweave.fabric.packet.state import PacketState
 from railweave.fabric.packet.telemetry import (
     flow_columns,
     flow_counts,
     link_columns,
     network_totals,
 )
+from railweave.fabric.packet.timeouts import timeout_cautions
 from railweave.fabric.packet.victims import waiting_cautions
 from railweave.fabric.reroute import ReroutingBinder
 from railweave.fabric.units import PS_PER_S
@@ -123,6 +125,7 @@ class PacketEngine(JobEngine):
                 self.fabric, self.settings, self.packet, buffers=self._buffers,
                 priorities=sorted(self._priorities), trace_rows=rows, tracing=tracing,
                 failing=self.failures.changing,
+                notice_ps=self.failures.detector.delay_ps if self.failures.changing else 0,
             )  # fmt: skip
             self.failures.install(self._state)
             if self.sampler is not None or self.failures.planned:
@@ -497,8 +500,8 @@ class PacketEngine(JobEngine):
         return flow_counts(self, self._flows[record]) if done is None else done
 
     def cautions(self) -> list[str]:
-        """Name a circle of lossless links that the routes of this run could deadlock on."""
-        return waiting_cautions(self)
+        """Name a circle of lossless links, and timeouts that end before a failure is noticed."""
+        return [*waiting_cautions(self), *timeout_cautions(self)]
 
     def waiting(self) -> list[str]:
         """Say what has started and cannot end."""

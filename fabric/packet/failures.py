@@ -179,8 +179,8 @@ class Failures:
         port, run = state.ports[link], state.run
         if rate_bps != port.rate:
             port.rate, port.carry = rate_bps, 0
-            whole = 8 * PS_PER_S % rate_bps == 0
-            port.tau = 8 * PS_PER_S // rate_bps if whole else 0
+            tau, rest = divmod(8 * PS_PER_S, rate_bps)
+            port.tau = tau if rest == 0 and tau < 2**31 else 0
         if up == bool(port.up):
             return
         port.up = int(up)
@@ -190,7 +190,38 @@ class Failures:
             for klass in range(run.classes):
                 self._flush(state, link * int(run.classes) + klass)
         if up:
+            self._say_again(state, link ^ 1)
             self._kick(state, link)
+
+    def _say_again(self, state: PacketState, link: int) -> None:
+        """Let a port forget the pauses it knows, which come by a link that was down, and tell anew.
+
+        Pause frames of the time between were lost: a port must neither wait for a resume that will
+        not come, nor send what a buffer has no room for.
+        """
+        run, port, now = state.run, state.ports[link], int(state.run.now)
+        if port.credit == 1:
+            return
+        for klass in range(run.classes):
+            queue, bit = link * int(run.classes) + klass, 1 << klass
+            if port.blocked & bit:
+                port.blocked &= ~bit
+                state.egress[queue].paused += now - state.egress[queue].since
+                run.blocked -= 1
+            own = state.ingress[queue]
+            if own.off == 1:
+                own.since = now
+                own.sent += 1
+                self._pause(state, queue, _MOST_QUANTA)
+        self._kick(state, link)
+
+    @staticmethod
+    def _pause(state: PacketState, queue: int, quanta: int) -> None:
+        """Send a pause frame, or with 0 quanta a resume, to the sender of an ingress queue."""
+        as_python(
+            send_pause, state.runs, state.ev, state.wheel, state.far, state.ports, state.ingress,
+            queue, quanta,
+        )  # fmt: skip
 
     def _kick(self, state: PacketState, link: int) -> None:
         """Let a port try to send in this instant."""
@@ -221,11 +252,7 @@ class Failures:
             if run.pfc_expiry == 1:  # its last pause ends by itself
                 return
             quanta = 0
-        queue = storm.link * int(run.classes) + blow.klass
-        as_python(
-            send_pause, state.runs, state.ev, state.wheel, state.far, state.ports, state.ingress,
-            queue, quanta,
-        )  # fmt: skip
+        self._pause(state, storm.link * int(run.classes) + blow.klass, quanta)
         if over:
             return
         again = now + (

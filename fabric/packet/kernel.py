@@ -123,6 +123,8 @@ def _effective(
             row.expiry = 1
             push(runs, ev, wheel, far, row.until, (EFFECTIVE << CLASS_SHIFT) | entity, 0)
             return np.int64(NONE)
+    elif ports[link ^ 1].up == 0:  # the frame was lost with the link it came by
+        return np.int64(NONE)
     elif arg > 0:
         row.pauses += 1
         row.heard = run.now

@@ -176,6 +176,8 @@ class PacketSettings:
         DCQCN, or None: every queue pair sends at its line's rate.
     cc_given
         Somebody asked for it; else there is none where receivers give credit.
+    trim_given
+        Somebody said how packets are trimmed, which is an error where they are not.
     ack_echo
         Marks are echoed on acknowledgements, else told by notification packets.
     recovery
@@ -192,7 +194,8 @@ class PacketSettings:
         Packets that one pull asks for, and the share of the line that pulls ask for altogether.
     rto_ps, rto_low_ps
         Retransmission timeout (0: none), and that of a selective repeat with fewer than three
-        packets under way.
+        packets under way. None:
+        `railweave.fabric.packet.timeouts.timeout_ps`.
     retries
         Timeouts in a row before a queue pair fails.
     loss_rate
@@ -240,9 +243,10 @@ class PacketSettings:
     ecn_at_enqueue: bool = False
     cc: CcSettings | None = None
     cc_given: bool = True
+    trim_given: bool = False
     ack_echo: bool = False
     recovery: Literal["go-back-n", "go-back-0", "selective-repeat", "trim"] | None = None
-    rto_ps: int = 500 * US
+    rto_ps: int | None = None
     rto_low_ps: int = 100 * US
     retries: int = 7
     loss_rate: float = 0.0

@@ -57,6 +57,11 @@ def prepare_trimming(state: PacketState) -> None:
             expected="pfc: {enabled: false}, or links of model trimming or roce-lossy",
         )  # fmt: skip
     if state.mode != lay.TRIM:
+        if settings.trim_given:
+            raise InputError(
+                "packets are not trimmed here", field="network.trim",
+                expected="recovery: trim, on links that can lose packets; or no trim",
+            )  # fmt: skip
         return
     if not settings.ack_control:
         raise InputError(

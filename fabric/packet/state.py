@@ -1,41 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays of one packet simulation: set up from a fabric and its settings, and their growth."""
+"""The arrays of one packet simulation: queue pairs, work, and their growth."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from railweave.fabric._fluid_layout import LOOP
-from railweave.fabric.devices import switch_model
 from railweave.fabric.errors import InputError
-from railweave.fabric.graph import DeviceKind, LinkModel
-from railweave.fabric.hashing import mix
 from railweave.fabric.jit import as_python
-from railweave.fabric.network import Framing
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.elidable import can_elide, lanes_of, safe_bytes
 from railweave.fabric.packet.elision import ground_all
 from railweave.fabric.packet.kernel import advance
 from railweave.fabric.packet.layout import records
-from railweave.fabric.packet.overrides import link_keys, override
-from railweave.fabric.packet.settings import (
-    ecn_thresholds,
-    headroom_bytes,
-    most_response_ps,
-    quantum_ps,
-    response_ps,
-)
-from railweave.fabric.packet.spraying import (
-    limit_queues,
-    prepare_trimming,
-    recovery_of,
-    run_sprays,
-    set_entropies,
-    trim_marks,
-)
-from railweave.fabric.units import PS_PER_S, format_size
+from railweave.fabric.packet.overrides import link_keys
+from railweave.fabric.packet.preparing import set_up
+from railweave.fabric.packet.spraying import run_sprays, set_entropies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,47 +27,9 @@ if TYPE_CHECKING:
     from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.graph import Fabric
     from railweave.fabric.network import NetworkSettings
-    from railweave.fabric.packet.settings import PacketSettings
+    from railweave.fabric.packet.settings import CcSettings, PacketSettings
 
-__all__ = ["PacketState", "lossless", "stream_key", "switch_buffers"]
-
-_PMAX: Final = 0.2  # [HPCC]
-_PFC_WIRE: Final = 84  # IEEE 802.1Qbb: 64 bytes, preamble and gap
-_CNP_EXTRA: Final = 12  # 16 reserved bytes instead of an AETH (InfiniBand annex A17)
-_BUFFER: Final = 64_000_000  # of a switch whose catalogue entry gives none; assumed
-_CHECK_PS: Final = 100_000_000
-_ECN, _BALANCE, _LOSS = 1, 2, 3  # domains of random streams
-_SPREADS: Final = {
-    "none": lay.SPREAD_NONE,
-    "random": lay.SPREAD_RANDOM,
-    "rr": lay.SPREAD_TURNS,
-    "adaptive": lay.SPREAD_ADAPTIVE,
-    "two-choices": lay.SPREAD_TWO,
-    "flowlet": lay.SPREAD_FLOWLET,
-    "entropy": lay.SPREAD_ENTROPY,
-}
-_MODES: Final = {
-    "go-back-n": lay.GO_BACK_N,
-    "go-back-0": lay.GO_BACK_0,
-    "selective-repeat": lay.SELECTIVE,
-    "trim": lay.TRIM,
-}
-
-
-def stream_key(seed: int, domain: int, number: int) -> int:
-    """Return the key of a named random stream: of one domain, and of one element in it."""
-    return mix(mix((seed & (2**64 - 1)) ^ mix(domain)) ^ mix(number))
-
-
-def switch_buffers(fabric: Fabric) -> NDArray[np.int64]:
-    """Return each switch's packet buffer in bytes: its catalogue entry's, or 64 MB (assumed)."""
-    known: dict[str, int] = {}
-    for device in fabric.switches:
-        name = fabric.model[device]
-        if name not in known:
-            given = switch_model(name).buffer_bytes if name else None
-            known[name] = _BUFFER if given is None else given
-    return np.array([known[fabric.model[device]] for device in fabric.switches], np.int64)
+__all__ = ["PacketState"]
 
 
 def grown(array: Any, rows: int) -> Any:
@@ -97,17 +41,6 @@ def grown(array: Any, rows: int) -> Any:
     more = records(array.dtype, rows) if fields else np.zeros(rows, array.dtype)
     more[: len(array)] = array
     return more
-
-
-def lossless(fabric: Fabric, settings: PacketSettings, *, failing: bool) -> bool:
-    """Tell whether no packet can be lost."""
-    models = fabric.link_model[fabric.link_network]
-    held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if settings.pfc else ()))
-    if failing or settings.drops_on_storms:
-        return False
-    if any(keys.get("loss_rate") or keys.get("pfc") is False for _, keys in link_keys(fabric)):
-        return False
-    return settings.loss_rate == 0.0 and bool(np.isin(models, held).all())
 
 
 class PacketState:
@@ -123,9 +56,18 @@ class PacketState:
         802.1p priorities of data, besides that of the settings.
     trace_rows
         Keep that many events from the start on, int64 (rows, 3): time, key, what.
-    failing
-        Links may go down during the run.
+    failing, notice_ps
+        Links may go down during the run, and how long it takes routing to notice.
     """
+
+    ports: Any
+    egress: Any
+    ingress: Any
+    switches: Any
+    swports: NDArray[np.int32]
+    into: NDArray[np.int32]  # switch that a link enters, or NONE
+    mode: int
+    cc: CcSettings | None
 
     def __init__(
         self,
@@ -138,8 +80,12 @@ class PacketState:
         trace_rows: int = 0,
         tracing: bool = False,
         failing: bool = False,
+        notice_ps: int = 0,
     ) -> None:
         self.failing = failing or settings.drops_on_storms
+        self.notice_ps = notice_ps
+        if settings.watchdog is not None and settings.drops_on_storms:
+            self.notice_ps = max(notice_ps, settings.watchdog.detect_ps + settings.watchdog.poll_ps)
         self.fabric, self.network, self.settings = fabric, network, settings
         data = sorted({settings.priority, *priorities} - {settings.control_priority})
         self.priorities = (*data, settings.control_priority)  # by class
@@ -147,10 +93,7 @@ class PacketState:
         self.runs = records(lay.RUN, 1)
         self.run = self.runs[0]
         self.trace = np.zeros((trace_rows, 3), np.int64)
-        self._set_run(tracing or trace_rows > 0)
-        self._set_ports()
-        self._set_switches(buffers)
-        self._set_queues()
+        set_up(self, buffers, tracing=tracing or trace_rows > 0)
         self.ev = records(lay.EVENT, 0)
         self.far = records(lay.FAR, 0)
         self.near = records(lay.NEAR, 0)
@@ -188,216 +131,6 @@ class PacketState:
         self.spare = 64 + 2 * widest
         self.grow_events(4 * self.spare)
         self.grow_packets(16384)
-
-    # ------------------------------------------------------------------ setting up
-    def _set_run(self, tracing: bool) -> None:
-        run, network, settings = self.run, self.network, self.settings
-        infiniband = bool((self.fabric.link_model == LinkModel.INFINIBAND).any())
-        framing = Framing.INFINIBAND if infiniband else Framing.ETHERNET
-        overridden = network.frame_overhead_bytes is not None
-        run.tracing = int(tracing)
-        run.use_wheel = int(settings.use_wheel)
-        run.classes = len(self.priorities)
-        run.strict = run.classes - 1
-        run.control = run.classes - 1 if settings.ack_control else lay.NONE
-        run.mtu = network.mtu_bytes
-        run.overhead = network.overhead_bytes(framing)
-        run.first = network.first_overhead_bytes(framing)
-        run.gap = 0 if infiniband or overridden else 20  # preamble and gap stay on the wire
-        run.cut = int(network.cut_through)
-        run.ack_wire = network.ack_wire_bytes(framing) or 86
-        run.cnp_wire = run.ack_wire if network.ack_bytes is not None else run.ack_wire + _CNP_EXTRA
-        run.pfc_wire = _PFC_WIRE
-        run.nic_first = int(settings.nic_first)
-        run.sender_ends = int(settings.fct_at_sender)
-        run.pfc_expiry = int(settings.pfc_expiry)
-        run.check_ps = _CHECK_PS
-        run.failing = int(self.failing)
-        run.refresh_ps = settings.refresh_ps or 0
-        run.poll_ps = 0 if settings.watchdog is None else settings.watchdog.poll_ps
-        run.enqueue_marks = int(settings.ecn_at_enqueue)
-        run.failed_qp = lay.NONE
-        trusted = lossless(self.fabric, settings, failing=self.failing)
-        self.mode = lay.TRUST if trusted else _MODES[recovery_of(self.fabric, settings)]
-        self.cc = settings.cc if settings.cc_given or self.mode != lay.TRIM else None
-        sprays = "entropy" if self.mode == lay.TRIM else "random"
-        run.spread = _SPREADS[sprays if settings.spread == "spray" else settings.spread]
-        run.spread_key = stream_key(settings.seed, _BALANCE, 0)
-        run.spread_quantum, run.flowlet_ps = (
-            settings.adaptive_quantum_bytes,
-            settings.flowlet_gap_ps,
-        )
-        in_order = settings.spread in ("none", "flowlet")
-        run.fold = int(self.mode == lay.TRUST and in_order)
-        prepare_trimming(self)
-        run.rto_ps, run.rto_low_ps = settings.rto_ps, min(settings.rto_low_ps, settings.rto_ps)
-        run.retries = settings.retries
-        cc = self.cc
-        if cc is not None:
-            run.cc = lay.CC_PAPER if cc.paper else lay.CC_NIC
-            run.ack_echo, run.clamp = int(settings.ack_echo), int(cc.clamp)
-            run.g, run.alpha0 = cc.g, cc.alpha0
-            run.alpha_ps, run.decrease_ps, run.rate_ps = cc.alpha_ps, cc.decrease_ps, cc.rate_ps
-            run.rate_bytes, run.recovery_steps = cc.byte_counter, cc.fast_recovery
-            run.cnp_ps = cc.cnp_ps
-            run.idle_ps = 10 * 10**9  # back to the line's rate after 10 ms; assumed
-        if network.ack_every == 0 and (
-            self.mode != lay.TRUST or settings.fct_at_sender or (cc and settings.ack_echo)
-        ):
-            why = (
-                "lost packets are repeated" if self.mode != lay.TRUST else "messages end with them"
-            )
-            raise InputError(
-                f"there are no acknowledgements, but {why}", field="network.ack.every",
-                expected="1 or more",
-            )  # fmt: skip
-
-    def _set_ports(self) -> None:
-        fabric, settings, run = self.fabric, self.settings, self.run
-        ports = self.ports = records(lay.PORT, fabric.n_links)
-        rate = fabric.link_rate_bps
-        tau = 8 * PS_PER_S // rate
-        ports.tau = np.where((8 * PS_PER_S % rate == 0) & (tau < 2**31), tau, 0)
-        ports.rate, ports.prop = rate, fabric.link_delay_ps
-        ports.peer_prop = fabric.link_delay_ps[np.arange(fabric.n_links) ^ 1]
-        ports.svc_queue = ports.svc_in = ports.switch = lay.NONE
-        ports.pull_head = ports.pull_tail = lay.NONE
-        ports.inside = ~fabric.link_network
-        ports.up = fabric.link_up
-        ports.credit = ~fabric.link_network | (fabric.link_model == LinkModel.INFINIBAND)
-        ports.need = run.mtu + run.overhead + run.first
-        ports.loss = np.where(fabric.link_network, settings.loss_rate, 0.0)
-        for links, keys in self.link_keys:
-            if "loss_rate" in keys:
-                ports.loss[links] = keys["loss_rate"]
-        ports.lossy = ports.loss > 0
-        domain = _LOSS if ports.lossy.any() else _ECN
-        ports.draws = [stream_key(settings.seed, domain, link) for link in range(fabric.n_links)]
-        values, inverse = np.unique(rate, return_inverse=True)
-        respond = [
-            response_ps(int(value)) if settings.response_ps is None else settings.response_ps
-            for value in values
-        ]
-        ports.response = np.array(respond, np.int64)[inverse]
-        ports.quantum = np.array([quantum_ps(int(v)) for v in values], np.int64)[inverse]
-        if (values < 1000).any():
-            raise InputError("a link is too slow for the packet engine", expected="1Kbps or more")
-
-    def _set_switches(self, buffers: NDArray[np.int64] | None) -> None:
-        fabric, settings = self.fabric, self.settings
-        numbers = fabric.switches
-        self.switches = records(lay.SWITCH, max(len(numbers), 1))
-        ptr, links = fabric.out_links
-        self.swports = links.copy()
-        self.switches.first[: len(numbers)] = ptr[numbers]
-        self.switches.last[: len(numbers)] = ptr[numbers + 1]
-        dense = np.full(fabric.n_devices, lay.NONE, np.int32)
-        dense[numbers] = np.arange(len(numbers))
-        self.ports.switch = dense[fabric.link_src]
-        self.into = dense[fabric.link_dst]  # switch that a link enters, or NONE
-        enters = fabric.link_network & (self.into >= 0)
-        self.ports.fixed = fabric.link_delay_ps + enters * self.network.switch_latency_ps
-        total = np.full(len(numbers), _BUFFER) if buffers is None else buffers
-        if settings.buffer_bytes is not None:
-            total = np.full(len(numbers), settings.buffer_bytes)
-        self.switches.total[: len(numbers)] = total
-
-    def _set_queues(self) -> None:
-        fabric, settings, run = self.fabric, self.settings, self.run
-        classes, links = len(self.priorities), fabric.n_links
-        egress = self.egress = records(lay.EGRESS, links * classes)
-        ingress = self.ingress = records(lay.INGRESS, links * classes)
-        egress.head = egress.tail = egress.ready = egress.ready_tail = lay.NONE
-        egress.kmin = egress.kmax = lay.FOREVER
-        egress.limit, egress.room = settings.alpha_lossy, lay.FOREVER
-        egress.quantum = run.mtu + run.overhead
-        rate, delay = fabric.link_rate_bps, fabric.link_delay_ps
-        frame = int(self.ports.need.max(initial=0))
-        # Twice the bandwidth-delay product and two frames (assumed), where senders hold credit.
-        window = np.ceil(2 * rate * 2.0 * delay / 8e12).astype(np.int64) + 2 * frame
-        lossless = [p in settings.lossless for p in self.priorities[:-1]]
-        if run.trim_wire:
-            limit_queues(self)
-        for klass in range(classes):
-            mine = np.arange(links) * classes + klass
-            egress.credit[mine] = window
-            ingress.switch[mine] = self.into
-            ingress.credit[mine] = self.ports.credit
-            if klass == classes - 1 and settings.ack_control:
-                continue
-            if settings.ecn and klass < classes - 1:
-                self._set_marks(mine)
-            if klass < classes - 1 and lossless[klass]:
-                self._set_thresholds(mine, frame)
-            credit = (self.ports.credit == 1) & (self.into >= 0)
-            ingress.kind[mine[credit]] = 2
-            ingress.room[mine[credit]] = ingress.reserve[mine[credit]] = 0
-        for some, keys in self.link_keys:
-            override(self, some, keys)
-        self._share_out()
-
-    def _set_marks(self, mine: NDArray[np.int64]) -> None:
-        fabric, settings = self.fabric, self.settings
-        models = (LinkModel.ROCE_LOSSLESS, LinkModel.ROCE_LOSSY, LinkModel.TRIMMING)
-        for link in np.flatnonzero(np.isin(fabric.link_model, models)):
-            low, high = ecn_thresholds(int(fabric.link_rate_bps[link]))
-            pmax = _PMAX
-            row = self.egress[mine[link]]
-            if self.run.trim_wire and row.room < lay.FOREVER:
-                low, high, pmax = trim_marks(int(row.room))
-            row.kmin = low if settings.kmin_bytes is None else settings.kmin_bytes
-            row.kmax = high if settings.kmax_bytes is None else settings.kmax_bytes
-            row.pmax = pmax if settings.pmax is None else settings.pmax
-
-    def _set_thresholds(self, mine: NDArray[np.int64], frame: int) -> None:
-        """Make the ingress queues of one class lossless on the links that pause."""
-        fabric, settings = self.fabric, self.settings
-        if not settings.pfc:
-            return
-        rate = fabric.link_rate_bps
-        hosts = fabric.link_network & (fabric.kind[fabric.link_src] == DeviceKind.NIC)
-        host_rate = int(rate[hosts].min()) if hosts.any() else 0
-        pausing = (fabric.link_model == LinkModel.ROCE_LOSSLESS) & (self.into >= 0)
-        for link in np.flatnonzero(pausing):
-            row = self.ingress[mine[link]]
-            row.kind = 1
-            row.reserve = settings.reserve_bytes
-            row.hysteresis = settings.hysteresis_bytes
-            if settings.xoff_bytes is not None:
-                row.xoff = settings.xoff_bytes
-                least = settings.xoff_bytes - settings.hysteresis_bytes
-                row.xon = max(least, 0) if settings.xon_bytes is None else settings.xon_bytes
-            else:
-                faster = max(1.0, int(rate[link]) / host_rate) if host_rate else 1.0
-                row.alpha = max(min(settings.alpha * faster, 1.0), settings.alpha)
-            if settings.headroom_bytes is not None:
-                row.room = settings.headroom_bytes
-                continue
-            slowest = most_response_ps(int(rate[link]))
-            if settings.response_ps is not None:
-                slowest = max(slowest, settings.response_ps)
-            row.room = headroom_bytes(
-                int(rate[link]), int(fabric.link_delay_ps[link]), response_ps=slowest,
-                pipeline_ps=self.network.switch_latency_ps, frame_bytes=frame,
-            )  # fmt: skip
-
-    def _share_out(self) -> None:
-        """Take reserve and headroom off each switch's buffer; what is left is shared."""
-        own = np.zeros(len(self.switches), np.int64)
-        held = self.ingress.switch >= 0
-        np.add.at(own, self.ingress.switch[held], (self.ingress.reserve + self.ingress.room)[held])
-        left = self.switches.total - own
-        names = self.fabric.device_names
-        for number, device in enumerate(self.fabric.switches):
-            if left[number] <= 0:
-                taken, given = int(own[number]), int(self.switches.total[number])
-                raise InputError(
-                    f"reserve and headroom of '{names[device]}' take {format_size(taken)} "
-                    f"of its buffer of {format_size(given)}",
-                    field="network.buffer",
-                    expected="a larger buffer, shorter links, or less headroom",
-                )
-        self.switches.total = left
 
     # ------------------------------------------------------------------ growth
     def grow_events(self, blocks: int) -> None:
