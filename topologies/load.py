@@ -90,11 +90,9 @@ def load_topology(
     data = document.get(at)
     if not isinstance(data, dict):
         raise document.error("this is not a mapping", at=at, expected="the keys of a topology")
-    if not inline:
-        for key, example in (("schema", "schema: 1"), ("name", "name: my-fabric")):
-            if data.get(key) is None:
-                raise document.error("it is missing", at=(*at, key), expected=example)
     schema = data.get("schema")
+    if schema is None and not inline:
+        raise document.error("it is missing", at=(*at, "schema"), expected="schema: 1")
     if isinstance(schema, int) and not isinstance(schema, bool) and schema != SCHEMA:
         age = "older" if schema < SCHEMA else "newer"
         raise document.error(
@@ -102,6 +100,8 @@ def load_topology(
             at=(*at, "schema"),
             expected=f"{SCHEMA}",
         )
+    if data.get("name") is None and not inline:
+        raise document.error("it is missing", at=(*at, "name"), expected="name: my-fabric")
     kind = data.get("kind")
     if not isinstance(kind, str):
         raise document.error(
