@@ -142,7 +142,7 @@ def test_the_fewest_gpus() -> None:
     assert least_plan(shape, h100, site, tokens=1000, dtype="fp8") == ParallelismPlan(2)
     large = load_shape("llama-3.1-405b")
     assert least_plan(large, h100, site, tokens=1000) == ParallelismPlan(8, 2)
-    assert least_plan(shape, h100, site, tokens=10**9) is None
+    assert least_plan(shape, h100, site, tokens=1000, fraction=0.001) is None
     small = gpu_model("T4")
     assert least_plan(load_shape("llama-3.1-8b"), small, find_site(small), tokens=1) \
         == ParallelismPlan(2)  # fmt: skip
