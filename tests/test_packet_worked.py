@@ -15,7 +15,13 @@ from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet import layout as lay
 from railweave.fabric.packet.engine import PacketEngine
-from railweave.fabric.packet.settings import PacketSettings, cc_profile, headroom_bytes
+from railweave.fabric.packet.settings import (
+    PacketSettings,
+    cc_profile,
+    headroom_bytes,
+    most_response_ps,
+    quantum_ps,
+)
 from railweave.fabric.routing import Routing
 
 G = 10**9
@@ -192,6 +198,27 @@ def test_frames_that_follow_a_pause_need_exactly_their_headroom() -> None:
 def test_headroom_formula() -> None:
     least = headroom_bytes(100 * G, US, response_ps=394 * 5120, pipeline_ps=0, frame_bytes=4178)
     assert least - 4178 == 54_478  # nothing ahead of the pause frame on the reverse wire
+
+
+@pytest.mark.parametrize(
+    ("gbps", "meters", "kilobytes"),
+    [
+        (100, 40, 41.2), (100, 100, 48.7), (200, 40, 52.4), (400, 5, 78.9),
+        (400, 40, 96.4), (400, 100, 126.4), (800, 40, 126.4), (800, 300, 386.4),
+    ],
+)  # fmt: skip
+def test_headroom_by_rate_and_length(gbps: int, meters: int, kilobytes: float) -> None:
+    rate = gbps * G
+    found = headroom_bytes(
+        rate, 100_000 + 5000 * meters, response_ps=most_response_ps(rate), pipeline_ps=0,
+        frame_bytes=4178,
+    )  # fmt: skip
+    assert round(found / 1000, 1) == kilobytes
+
+
+@pytest.mark.parametrize(("gbps", "us"), [(100, 335.54), (200, 167.77), (400, 83.88), (800, 41.94)])
+def test_the_longest_pause(gbps: int, us: float) -> None:
+    assert round(65_535 * quantum_ps(gbps * G) / US, 2) == us
 
 
 # ------------------------------------------------------------------ G10
