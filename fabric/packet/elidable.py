@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.packet.state import PacketState
 
-__all__ = ["can_elide", "lanes_of", "safe_bytes"]
+__all__ = ["calm_bytes", "can_elide", "lanes_of", "safe_bytes"]
 
 _FRAMES = 3  # that a switch may hold of one link's flights
 
@@ -28,7 +28,7 @@ def can_elide(state: PacketState) -> bool:
     """Tell whether messages of a simulation may go without packets at all."""
     run, settings = state.run, state.settings
     return bool(
-        settings.elide
+        (settings.elide or settings.quantum > 1)
         and run.fold == 1
         and run.spread == lay.SPREAD_NONE
         and run.failing == 0
@@ -65,6 +65,26 @@ def safe_bytes(state: PacketState) -> NDArray[np.int64]:
     # A lossless frame finds room whatever its egress holds.
     source = np.where(from_switch >= 0, np.minimum(room, most), most)
     return np.minimum(np.minimum(arriving, source), most).astype(np.int64)
+
+
+def calm_bytes(state: PacketState) -> int:
+    """Return how much may be under way at once without a pause, a mark or a drop anywhere."""
+    ingress, egress, classes = state.ingress, state.egress, int(state.run.classes)
+    data = np.arange(len(ingress)) % classes < max(int(state.run.strict), 1)
+    total = state.switches.total[np.maximum(ingress.switch, 0)]
+    # Where z is under way, a queue that has all of it pauses from alpha (total - z) on.
+    own = np.where(
+        ingress.alpha > 0.0,
+        ingress.alpha * total / (1.0 + ingress.alpha),
+        np.minimum(ingress.xoff, total),
+    )
+    least = [own[data & (ingress.kind == 1) & (ingress.switch >= 0)]]
+    leaving = np.repeat(state.ports.switch, classes) >= 0
+    least.append(egress.kmin[data & leaving])
+    lossy = data & (ingress.kind == 0) & (ingress.switch >= 0)
+    share = egress.limit.min(initial=1.0)
+    least.append(np.minimum(share * total / (1.0 + share), egress.room.min(initial=0))[lossy])
+    return int(np.concatenate(least).min(initial=lay.FOREVER))
 
 
 def lanes_of(

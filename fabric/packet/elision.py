@@ -209,6 +209,7 @@ def _ground(
         number = np.int64(flight.next)
     lane.head = lane.tail = NONE
     lane.listed = 0
+    lane.shy = 1
     first = np.int64(qps[pair].path)
     _zone(zones, ends, hops, first, 0, -1)
     _zone(zones, ends, hops, first, 1, 1)
@@ -327,7 +328,9 @@ def board(
     qp = qps[pair]
     number = np.int64(NONE)
     if (
-        lane.most > 0
+        run.fly == 1
+        and lane.most > 0
+        and (lane.shy == 0 or run.quantum == 1)
         and lane.explicit == 0
         and qp.free <= run.now
         and (run.cc == CC_NONE or rates[pair].on == 0)

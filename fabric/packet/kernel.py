@@ -51,6 +51,7 @@ from railweave.fabric.packet.layout import (
     RTO,
     SEND,
     SUSPECT,
+    TRAIN,
     TRIM,
     TRIMMED,
     TX_END,
@@ -62,6 +63,7 @@ from railweave.fabric.packet.queues import enqueue, free_packet
 from railweave.fabric.packet.rates import cut_tick, rate_tick
 from railweave.fabric.packet.receive import receive, timeout
 from railweave.fabric.packet.sprayed import pull_credit, receive_sprayed, timeout_sprayed
+from railweave.fabric.packet.trains import depart, roll, takes_trains, wire_bytes
 from railweave.fabric.packet.trimming import trim
 from railweave.fabric.packet.work import (
     begin,
@@ -182,7 +184,8 @@ def advance(
     runs: Any, ev: Any, wheel: Any, far: Any, near: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, swports: Any, packets: Any, qps: Any, rates: Any, nodes: Any, groups: Any,
     succ: Any, hops: Any, bits: Any, ready: Any, trace: Any, loops: Any, lanes: Any, flights: Any,
-    trail: Any, zones: Any, riders: Any, ends: Any, ptr: Any, spare: Any, limit: Any,
+    trail: Any, zones: Any, users: Any, riders: Any, ends: Any, ptr: Any, trains: Any, spare: Any,
+    limit: Any,
 ) -> Any:  # fmt: skip
     """Process events up to ``limit``; stop after an instant in which groups ended.
 
@@ -317,6 +320,7 @@ def advance(
                     run.elide == 1
                     and (
                         run.flight_left < 1
+                        or run.train_left < 1
                         or run.ev_left < spare + run.flights
                         or len(far) - run.far < spare + run.flights
                     )
@@ -357,6 +361,8 @@ def advance(
                 )  # fmt: skip
             elif nodes[arg].qp >= 0:
                 if run.elide == 1:
+                    if run.quantum > 1:
+                        run.under_way -= wire_bytes(run, nodes[arg])
                     leave(zones, ends, qps, hops, lanes, np.int64(nodes[arg].qp))
                 free_row(runs, nodes, arg)
             elif nodes[arg].loop >= 0:
@@ -379,6 +385,14 @@ def advance(
                 cut_tick(runs, ev, wheel, far, qps, rates, number)
             elif timer == REFRESH:
                 refresh(runs, ev, wheel, far, ports, ingress, number)
+            elif timer == TRAIN:
+                if run.train_left < 1:
+                    push(runs, ev, wheel, far, now, key, arg)
+                    return NEED_ROWS
+                roll(
+                    runs, ev, wheel, far, ports, egress, qps, nodes, trains, hops, users,
+                    np.int64(arg),
+                )  # fmt: skip
             elif timer == REPOST:
                 posted = np.int64(arg)
             elif timer == RTO:
@@ -391,9 +405,12 @@ def advance(
                 if run.failed_qp >= 0:
                     return FAILED
         if posted >= 0:
-            kick = post(
-                runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, bits, posted
-            )
+            if run.quantum > 1 and takes_trains(runs, lanes, nodes, posted):
+                depart(runs, ev, wheel, far, qps, nodes, trains, hops, posted)
+            else:
+                kick = post(
+                    runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, bits, posted
+                )
         if kick >= 0:
             start(
                 runs, ev, wheel, far, ports, egress, ingress, switches, packets, qps, rates,

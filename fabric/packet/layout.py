@@ -50,6 +50,7 @@ DECREASE: Final = 1
 RATE: Final = 2
 RTO: Final = 3
 REFRESH: Final = 4
+TRAIN: Final = 6  # several packets of a message arrive at a port as one
 REPOST: Final = 5  # a message that was taken for undisturbed is sent packet by packet after all
 POST: Final = 0
 PACE: Final = 1
@@ -216,13 +217,21 @@ RUN: Final = np.dtype(
         # messages of looped nodes, and elision
         ("row_free", "i8"),
         ("row_left", "i8"),
-        ("elide", "i8"),  # 1: messages whose packets wait for nobody need no packets
+        ("elide", "i8"),  # 1: it is known who is on which link, for what follows
+        ("fly", "i8"),  # 1: messages whose packets wait for nobody need no packets
         ("flight_free", "i8"),
         ("flight_left", "i8"),
         ("flights", "i8"),  # messages under way without packets
         ("flown", "i8"),  # all of them so far
         ("grounded", "i8"),  # of which were turned into packets
         ("elided_hops", "i8"),  # data frames of those that ended so
+        ("quantum", "i8"),  # packets that go as one where no feedback can act; 1: each by itself
+        ("calm_bytes", "i8"),  # as long as no more is under way, nothing is paused or marked
+        ("under_way", "i8"),  # bytes of messages that go as packets or trains
+        ("train_free", "i8"),
+        ("train_left", "i8"),
+        ("train_hops", "i8"),  # data frames that went in trains
+        ("ended", "i8"),  # messages
     ],
     align=True,
 )
@@ -521,6 +530,8 @@ LANE: Final = np.dtype(
         ("next", "i4"),  # in the list of those to be grounded
         ("listed", "i4"),
         ("linger", "i4"),  # 1: control packets are still under way
+        ("shy", "i4"),  # 1: its flights were disturbed
+        ("unused", "i4"),
     ],
     align=True,
 )
@@ -541,6 +552,23 @@ FLIGHT: Final = np.dtype(
         ("packets", "i4"),
         ("last_wire", "i4"),
         ("alone", "i4"),  # 1: it met idle ports only, so that another may be like it
+    ],
+    align=True,
+)
+
+#: Packets of one message that go as one. Its head is its first frame, its tail its last one.
+TRAIN_ROW: Final = np.dtype(
+    [
+        ("size", "i8"),  # wire bytes
+        ("tail_at", "i8"),  # when its last frame has arrived at the port where its head is
+        ("row", "i4"),  # message
+        ("at", "i4"),  # its present hop
+        ("frames", "i4"),
+        ("head", "i4"),  # wire bytes
+        ("tail", "i4"),
+        ("next", "i4"),
+        ("left", "i4"),  # packets of the message behind it
+        ("unused", "i4"),
     ],
     align=True,
 )

@@ -213,6 +213,8 @@ class PacketSettings:
         Of all random draws.
     elide
         Messages that nobody disturbs take no packets: the same results, faster.
+    quantum
+        Packets of a message that go as one where no feedback can act: an approximation.
     use_wheel
         Keep near events in a timing wheel, else all in the heap: the same results, slower.
     """
@@ -263,6 +265,7 @@ class PacketSettings:
     flowlet_gap_ps: int = 50 * US
     seed: int = 1
     elide: bool = True
+    quantum: int = 1
     use_wheel: bool = True
 
     @property

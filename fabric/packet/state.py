@@ -11,7 +11,7 @@ from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.errors import InputError
 from railweave.fabric.jit import as_python
 from railweave.fabric.packet import layout as lay
-from railweave.fabric.packet.elidable import can_elide, lanes_of, safe_bytes
+from railweave.fabric.packet.elidable import calm_bytes, can_elide, lanes_of, safe_bytes
 from railweave.fabric.packet.elision import ground_all
 from railweave.fabric.packet.kernel import advance
 from railweave.fabric.packet.layout import records
@@ -118,13 +118,19 @@ class PacketState:
         self.loops = records(LOOP, 1)
         self.n_loops = 0
         self.run.row_free = self.run.flight_free = lay.NONE
+        self.run.train_free = lay.NONE
         self.run.elide = int(can_elide(self))
+        self.run.fly = int(self.run.elide and settings.elide)
+        self.run.quantum = settings.quantum if self.run.elide else 1
+        self.run.calm_bytes = calm_bytes(self)
         self.safe = safe_bytes(self)
         self.lanes = records(lay.LANE, 16)
         self.flights = records(lay.FLIGHT, 0)
         self.trail = np.zeros((0, lay.TRAIL), np.int64)
         self.zones = records(lay.ZONE, fabric.n_devices)
         self.riders = np.full(fabric.n_links, lay.NONE, np.int32)
+        self.users = np.zeros(fabric.n_links, np.int32)
+        self.trains = records(lay.TRAIN_ROW, 0)
         self.ends = fabric.link_dst.astype(np.int32)
         self.out_ptr = fabric.out_links[0].astype(np.int32)
         widest = int(max(self.switches["last"] - self.switches["first"], default=0))
@@ -173,6 +179,11 @@ class PacketState:
             self.trail = trail
             self._chain(self.flights, old, "flight_free")
             run.flight_left += new - old
+        if run.elide and run.train_left < 1:
+            old = len(self.trains)
+            self.trains = grown(self.trains, max(16, 2 * old) if run.quantum > 1 else 1)
+            self._chain(self.trains, old, "train_free")
+            run.train_left += len(self.trains) - old
         if min(run.ev_left, len(self.far) - run.far) < self.spare + flying:
             self.grow_events(len(self.ev) // lay.BLOCK + self.spare + flying)
 
@@ -282,6 +293,7 @@ class PacketState:
             self._forget_lane(into)
         self.qps[numbers], self.rates[numbers] = rows, rates
         self.lanes[numbers] = lanes_of(self, rows, ptr, links)
+        np.add.at(self.users, links, 1)
         return numbers
 
     def _forget_lane(self, number: int) -> None:
@@ -293,6 +305,7 @@ class PacketState:
             self.run.flight_left += 1
         first = int(self.qps[number].path)
         for link in self.hops.link[first : first + int(lane.hops)]:
+            self.users[link] -= 1
             if self.riders[link] == number:
                 self.riders[link] = lay.NONE
 
@@ -438,8 +451,8 @@ class PacketState:
                         self.egress, self.ingress, self.switches, self.swports, self.packets,
                         self.qps, self.rates, self.nodes, self.groups, self.succ, self.hops,
                         self.bits, self.ready, self.trace, self.loops, self.lanes, self.flights,
-                        self.trail, self.zones, self.riders, self.ends, self.out_ptr, self.spare,
-                        limit_ps,
+                        self.trail, self.zones, self.users, self.riders, self.ends, self.out_ptr,
+                        self.trains, self.spare, limit_ps,
                     )
                 )  # fmt: skip
                 if code == lay.NEED_EVENTS:
