@@ -94,6 +94,7 @@ def lanes_of(
     n = len(rows)
     lanes = records(lay.LANE, n)
     lanes["head"] = lanes["tail"] = lanes["last"] = lanes["next"] = lay.NONE
+    lanes["sends"] = lay.NONE
     count = np.diff(ptr)
     lanes["hops"] = np.minimum(count, np.iinfo(np.int32).max)
     if not state.run.elide or not n:

@@ -390,8 +390,8 @@ def advance(
                     push(runs, ev, wheel, far, now, key, arg)
                     return NEED_ROWS
                 roll(
-                    runs, ev, wheel, far, ports, egress, qps, nodes, trains, hops, users,
-                    np.int64(arg),
+                    runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops,
+                    users, np.int64(arg),
                 )  # fmt: skip
             elif timer == REPOST:
                 posted = np.int64(arg)
@@ -406,7 +406,10 @@ def advance(
                     return FAILED
         if posted >= 0:
             if run.quantum > 1 and takes_trains(runs, lanes, nodes, posted):
-                depart(runs, ev, wheel, far, qps, nodes, trains, hops, posted)
+                depart(
+                    runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users,
+                    posted,
+                )  # fmt: skip
             else:
                 kick = post(
                     runs, ev, wheel, far, ports, egress, packets, qps, rates, nodes, bits, posted

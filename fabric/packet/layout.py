@@ -500,7 +500,7 @@ RATE_STATE: Final = np.dtype(
 NODE: Final = np.dtype(
     [
         ("payload", "i8"),
-        ("delay", "i8"),
+        ("delay", "i8"),  # before it begins; of a message in trains: when it was posted
         ("qp", "i4"),  # NONE: crosses no link
         ("next", "i4"),  # next message of its queue pair
         ("group", "i4"),
@@ -531,6 +531,8 @@ LANE: Final = np.dtype(
         ("listed", "i4"),
         ("linger", "i4"),  # 1: control packets are still under way
         ("shy", "i4"),  # 1: its flights were disturbed
+        ("sends", "i4"),  # message that trains leave with now, and the last one that waits
+        ("waits", "i4"),
         ("unused", "i4"),
     ],
     align=True,
@@ -568,7 +570,9 @@ TRAIN_ROW: Final = np.dtype(
         ("tail", "i4"),
         ("next", "i4"),
         ("left", "i4"),  # packets of the message behind it
-        ("unused", "i4"),
+        ("leads", "i4"),  # 1: the next train follows when it has reached the first shared port
+        ("lane", "i4"),
+        ("klass", "i4"),
     ],
     align=True,
 )

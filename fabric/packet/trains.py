@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from railweave.fabric.jit import jit
-from railweave.fabric.packet.buffers import serialise
+from railweave.fabric.packet.buffers import PS_BYTE, serialise
 from railweave.fabric.packet.events import push
 from railweave.fabric.packet.layout import (
     CLASS_SHIFT,
     DONE,
     KIND_SHIFT,
+    NONE,
     TIMER,
     TRAIN,
 )
@@ -43,132 +44,168 @@ def takes_trains(runs: Any, lanes: Any, nodes: Any, row: Any) -> Any:
 
 
 @jit(inline=True)
-def _fill(runs: Any, qps: Any, nodes: Any, trains: Any, number: Any) -> None:
-    """Load the next packets of a message onto its train."""
+def _load(
+    runs: Any, qps: Any, lanes: Any, nodes: Any, trains: Any, hops: Any, pair: Any, left: Any
+) -> Any:
+    """Put the next packets of a queue pair's message on a train at its host, and return it."""
     run = runs[0]
+    number = np.int64(run.train_free)
     train = trains[number]
-    node = nodes[train.row]
-    qp = qps[node.qp]
-    first = train.left == node.packets
-    frames = min(np.int64(train.left), run.quantum)
-    train.left -= frames
+    run.train_free = train.next
+    run.train_left -= 1
+    row = np.int64(lanes[pair].sends)
+    node = nodes[row]
+    qp = qps[pair]
+    frames = min(left, run.quantum)
     full = np.int64(run.mtu)
     last = full
-    if train.left == 0:
+    if left == frames:
         last = node.payload - (node.packets - 1) * run.mtu
     if qp.pad > 1:
         full = (full + 3) // 4 * 4
         last = (last + 3) // 4 * 4
     full += qp.overhead
     last += qp.overhead
-    train.frames = frames
     train.size = (frames - 1) * full + last
     train.head = full if frames > 1 else last
     train.tail = last
-    if first:
+    if left == node.packets:
         train.size += qp.first
         train.head += qp.first
         if frames == 1:
             train.tail += qp.first
-
-
-@jit(inline=True)
-def _take_train(runs: Any, trains: Any) -> Any:
-    number = np.int64(runs[0].train_free)
-    runs[0].train_free = trains[number].next
-    runs[0].train_left -= 1
+    train.row = row
+    train.at = qp.path
+    train.frames = frames
+    train.left = left - frames
+    train.leads = 1
+    train.lane = pair
+    train.klass = qp.klass
     return number
 
 
 @jit(inline=True)
-def _free_train(runs: Any, trains: Any, number: Any) -> None:
-    trains[number].next = runs[0].train_free
-    runs[0].train_free = number
-    runs[0].train_left += 1
-
-
-@jit(inline=True)
-def _push(runs: Any, ev: Any, wheel: Any, far: Any, at: Any, link: Any, number: Any) -> None:
-    push(runs, ev, wheel, far, at, (TIMER << CLASS_SHIFT) | (TRAIN << KIND_SHIFT) | link, number)
-
-
-@jit
-def depart(
-    runs: Any, ev: Any, wheel: Any, far: Any, qps: Any, nodes: Any, trains: Any, hops: Any,
-    row: Any,
-) -> None:  # fmt: skip
-    """Let the first train of a message leave its host."""
-    number = _take_train(runs, trains)
-    train = trains[number]
-    qp = qps[nodes[row].qp]
-    train.row = row
-    train.at = qp.path
-    train.left = nodes[row].packets
-    _fill(runs, qps, nodes, trains, number)
-    train.tail_at = runs[0].now
-    _push(runs, ev, wheel, far, runs[0].now, np.int64(hops[qp.path].link), number)
-
-
-@jit
-def roll(
+def _travel(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, nodes: Any,
-    trains: Any, hops: Any, users: Any, number: Any,
-) -> None:  # fmt: skip
-    """Take a train from the port it has reached to the next one that others use too."""
+    trains: Any, hops: Any, users: Any, number: Any, at: Any,
+) -> Any:  # fmt: skip
+    """Take a train that reaches a port at ``at`` to the next one that others use as well.
+
+    Returns 1, or 0 if there is none, so that it has arrived.
+    """
     run = runs[0]
     train = trains[number]
-    node = nodes[train.row]
-    klass = np.int64(qps[node.qp].klass)
-    arrives = run.now
-    begins = qps[node.qp].path == train.at
+    arrives = at
     while True:
         hop = hops[train.at]
         link = np.int64(hop.link)
         port = ports[link]
-        free = max(arrives, port.busy)
-        if port.busy > arrives and port.tau > 0:
-            waits = (port.busy - arrives) // port.tau
+        start = max(arrives, port.busy)
+        tau = port.tau
+        if tau > 0:
+            behind = (start - arrives) // tau
+            head = train.head * tau
+            last = train.tail * tau
         else:
-            waits = np.int64(0)
-        end = serialise(ports, link, free, train.size)
-        rest = train.tail_at
-        if port.tau > 0:
-            rest += train.tail * port.tau
-        if rest > end and not begins:  # a slower link is still bringing its tail
-            end = rest
+            behind = np.int64((start - arrives) * (port.rate * 1.25e-13))
+            head = train.head * PS_BYTE // port.rate
+            last = train.tail * PS_BYTE // port.rate
+        end = serialise(ports, link, start, train.size)
+        if train.tail_at + last > end:  # a slower link is still bringing its tail
+            end = train.tail_at + last
             port.busy = end
         port.data_bytes += train.size
-        row = egress[link * run.classes + klass]
+        row = egress[link * run.classes + train.klass]
         row.frames += train.frames
         if port.switch >= 0:
-            row.peak = max(row.peak, waits + train.size - run.gap)
+            row.peak = max(row.peak, behind + train.size - run.gap)
         run.hops += train.frames
         run.train_hops += train.frames
-        if begins and train.left > 0:  # the next one follows when this one has left its host
-            after = _take_train(runs, trains)
-            follower = trains[after]
-            follower.row = train.row
-            follower.at = train.at
-            follower.left = train.left
-            _fill(runs, qps, nodes, trains, after)
-            follower.tail_at = end
-            _push(runs, ev, wheel, far, end, link, after)
-        begins = False
-        head = train.head * port.tau
-        if port.tau == 0:
-            head = (train.head * 8 * 10**12) // port.rate
-        arrives = free + head + hop.fixed
+        arrives = start + head + hop.fixed
         train.tail_at = end + hop.fixed
         train.at = hop.next
         onward = np.int64(hops[train.at].link)
         if onward < 0:
             if train.left == 0:
+                node = nodes[train.row]
                 node.state = 2
                 key = (DONE << CLASS_SHIFT) | np.int64(node.parent)
-                at = train.tail_at + qps[node.qp].latency
-                push(runs, ev, wheel, far, at, key, np.int64(train.row))
-            _free_train(runs, trains, number)
-            return
+                ends = train.tail_at + qps[train.lane].latency
+                push(runs, ev, wheel, far, ends, key, np.int64(train.row))
+            train.next = run.train_free
+            run.train_free = number
+            run.train_left += 1
+            return 0
         if users[onward] > 1:
-            _push(runs, ev, wheel, far, arrives, onward, number)
+            key = (TIMER << CLASS_SHIFT) | (TRAIN << KIND_SHIFT) | onward
+            push(runs, ev, wheel, far, arrives, key, number)
+            return 1
+
+
+@jit(inline=True)
+def _follow(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, lanes: Any,
+    nodes: Any, trains: Any, hops: Any, users: Any, pair: Any, left: Any,
+) -> None:  # fmt: skip
+    """Let trains leave a host until one has a port before it that others use as well."""
+    run = runs[0]
+    lane = lanes[pair]
+    first = np.int64(hops[qps[pair].path].link)
+    while True:
+        if left == 0:  # on to the next message
+            lane.sends = nodes[lane.sends].next
+            if lane.sends < 0:
+                return
+            left = np.int64(nodes[lane.sends].packets)
+        number = _load(runs, qps, lanes, nodes, trains, hops, pair, left)
+        left = np.int64(trains[number].left)
+        at = max(nodes[lane.sends].delay, ports[first].busy)  # may be past: nobody else was there
+        trains[number].tail_at = at
+        if users[first] > 1:
+            key = (TIMER << CLASS_SHIFT) | (TRAIN << KIND_SHIFT) | first
+            push(runs, ev, wheel, far, max(at, run.now), key, number)
             return
+        if _travel(
+            runs, ev, wheel, far, ports, egress, qps, nodes, trains, hops, users, number, at
+        ):
+            return
+
+
+@jit
+def depart(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, lanes: Any,
+    nodes: Any, trains: Any, hops: Any, users: Any, row: Any,
+) -> None:  # fmt: skip
+    """Let a message leave its host in trains, after those of its queue pair."""
+    pair = np.int64(nodes[row].qp)
+    lane = lanes[pair]
+    nodes[row].next = NONE
+    nodes[row].state = 1
+    nodes[row].delay = runs[0].now
+    if lane.sends >= 0:
+        nodes[lane.waits].next = row
+        lane.waits = row
+        return
+    lane.sends = lane.waits = row
+    left = np.int64(nodes[row].packets)
+    _follow(runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users, pair, left)
+
+
+@jit
+def roll(
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, lanes: Any,
+    nodes: Any, trains: Any, hops: Any, users: Any, number: Any,
+) -> None:  # fmt: skip
+    """Let a train have its turn at a port that it has reached; the one behind it follows."""
+    train = trains[number]
+    leads = train.leads == 1
+    train.leads = 0
+    pair = np.int64(train.lane)
+    left = np.int64(train.left)
+    _travel(
+        runs, ev, wheel, far, ports, egress, qps, nodes, trains, hops, users, number, runs[0].now
+    )
+    if leads:
+        _follow(
+            runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users, pair, left
+        )
