@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.engine import FabricEnvironment
@@ -308,7 +308,23 @@ def run_scenario(
             if not run.env.now and not run.engine.records():
                 raise wrong from None  # nothing has run
         status, error = "failed", wrong
-    return _gather(run, status, error)
+    result = _gather(run, status, error)
+    return _with_error(result, run, stage) if status == "completed" else result
+
+
+def _with_error(result: Result, run: PreparedRun, stage: StageMaker) -> Result:
+    """Tell how far a run with a quantum is off, from its beginning run once more without."""
+    if run.scenario.model.engine != "packet" or run.scenario.model.packet.quantum == 1:
+        return result
+    from railweave.fabric.packet.engine import PacketEngine
+    from railweave.quantum_check import sampled_error
+
+    if not isinstance(run.engine, PacketEngine):
+        return result
+    scenario = replace(run.scenario, exact=True)
+    found = sampled_error(run.engine, lambda: prepare(scenario, stage=stage).engine)
+    quantum = {**result.network["quantum"], **found}
+    return replace(result, network={**result.network, "quantum": quantum})
 
 
 def _drive(run: PreparedRun, progress: Callable[[Progress], None] | None) -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ from railweave.collectives.planner import plan
 from railweave.fabric.engine import FabricEnvironment
 from railweave.fabric.flow import Flow
 from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
+from railweave.fabric.loops import expand
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet.engine import PacketEngine
 from railweave.fabric.packet.settings import PacketSettings, cc_profile
@@ -186,3 +190,137 @@ def test_runs_are_equal_with_and_without_elision(case: dict[str, Any]) -> None:
         return looks
 
     both(fabric, work, packet=case["packet"], network=case["network"])
+
+
+def star(rate_bps: int = 400 * G) -> tuple[Fabric, list[int]]:
+    """Four hosts on a switch, 500 ns."""
+    fabric = clos(1, 4, 0, host_bps=rate_bps, spine_bps=rate_bps, delay_ps=500_000)
+    return fabric, [int(nic) for nic in fabric.nics]
+
+
+def test_a_lone_message_takes_its_closed_form_in_two_events() -> None:
+    fabric, nics = star()
+    flow = Flow(id="a", src=nics[0], dst=nics[1], size_bytes=1 << 20)
+    quiet = NetworkSettings(ack_every=0, host_latency_ps=0)
+    engine = both(fabric, lambda engine: engine.send(flow) and None, network=quiet)
+    wire = (1 << 20) + 256 * 82 + 16
+    assert engine.records()[0].end_ps == wire * 20 + 4194 * 20 + 2 * 500_000 + 600_000
+    assert int(engine.state.run.events) == 2
+    assert engine.state.run.elided_hops == engine.state.run.hops == 2 * 256
+
+
+def test_a_ring_in_rank_order_needs_no_packets() -> None:
+    fabric = clos(4, 4, 4, host_bps=400 * G, spine_bps=400 * G, delay_ps=500_000)
+    nics = [int(nic) for nic in fabric.nics]
+    schedule = plan("all_reduce", algorithm="ring", ranks=16, size_bytes=1_000_003)
+    engine = both(fabric, lambda engine: engine.execute(schedule, nics) and None)
+    run = engine.state.run
+    assert run.elided_hops == run.hops > 0
+    assert int(run.events) <= 2 * 16 * 30 + 16
+
+
+def test_looped_schedules_run_as_their_expansions_do() -> None:
+    fabric, nics = star()
+    looped = plan("all_reduce", algorithm="ring", ranks=4, size_bytes=100_001)
+    ends = []
+    for schedule in (looped, expand(looped)):
+        engine = engine_of(fabric, PacketSettings(), NetworkSettings(ack_every=1), elide=False)
+        engine.execute(schedule, nics)
+        engine.execute(schedule, nics[::-1], repeat=2)
+        engine.env.run()
+        ends.append([c.end_ps for c in engine.collectives()])
+    assert ends[0] == ends[1]
+
+
+def test_one_incast_grounds_only_what_is_near() -> None:
+    fabric = clos(2, 4, 1, host_bps=100 * G, spine_bps=400 * G, delay_ps=500_000)
+    nics = [int(nic) for nic in fabric.nics]
+
+    def work(engine: PacketEngine) -> None:
+        for i in (0, 1, 2):
+            engine.send(Flow(id=f"in{i}", src=nics[i], dst=nics[3], size_bytes=300_000))
+        engine.send(Flow(id="far", src=nics[4], dst=nics[5], size_bytes=300_000))
+
+    run = both(fabric, work).state.run
+    assert run.elided_hops == 2 * 74
+    assert run.hops == 8 * 74
+
+
+# ------------------------------------------------------------------ quantum
+FREE: dict[str, Any] = {"cc": None, "ecn": False, "buffer_bytes": 10**12, "elide": False}
+
+
+def quantum_run(quantum: int, flows: list[tuple[int, int, int]], **packet: Any) -> PacketEngine:
+    fabric, nics = star()
+    settings = PacketSettings(**(FREE | packet), quantum=quantum)
+    network = NetworkSettings(ack_every=0, host_latency_ps=0)
+    engine = PacketEngine(FabricEnvironment(), fabric, Routing(fabric), network, packet=settings)
+    for i, (src, dst, size) in enumerate(flows):
+        engine.send(Flow(id=f"f{i}", src=nics[src], dst=nics[dst], size_bytes=size))
+    engine.env.run()
+    return engine
+
+
+@pytest.mark.parametrize("quantum", [2, 7, 16, 4096])
+def test_trains_of_one_sender_are_exact(quantum: int) -> None:
+    flows = [(0, 1, 1 << 20), (0, 1, 10_000), (0, 1, 0)]
+    exact, trains = quantum_run(1, flows), quantum_run(quantum, flows)
+    assert [r.end_ps for r in exact.records()][:1] == [r.end_ps for r in trains.records()][:1]
+    assert trains.network()["quantum"] == {"packets": quantum, "share": 1.0}
+    assert exact.counters().wire_bytes.tolist() == trains.counters().wire_bytes.tolist()
+    assert trains.state.run.events < exact.state.run.events
+
+
+def test_trains_keep_a_shared_link_busy() -> None:
+    flows = [(0, 3, 1 << 20), (1, 3, 1 << 20), (2, 3, 1 << 20)]
+    exact, trains = quantum_run(1, flows), quantum_run(16, flows)
+    last = [max(r.end_ps for r in engine.records()) for engine in (exact, trains)]
+    assert last[0] == last[1]
+    for a, b in zip(exact.records(), trains.records(), strict=True):
+        assert abs(a.end_ps - b.end_ps) <= 3 * 16 * 4178 * 20
+
+
+def test_where_feedback_can_act_every_packet_goes_by_itself() -> None:
+    flows = [(0, 3, 4 << 20), (1, 3, 4 << 20), (2, 3, 4 << 20)]
+    changes: list[dict[str, Any]] = [
+        {"buffer_bytes": None},  # 64 MB: pauses from some 7 MB under way on
+        {"ecn": True},
+        {"buffer_bytes": None, "xoff_bytes": 20_000},
+    ]
+    for change in changes:
+        exact, trains = quantum_run(1, flows, **change), quantum_run(16, flows, **change)
+        shares = trains.network().pop("quantum")["share"]
+        assert shares < 0.5
+        assert exact.network()["pause_frames"] + exact.network()["ecn_marked"] > 0 or shares > 0
+
+
+TINY = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("elision", sys.argv[1])
+elision = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(elision)
+fabric, nics = elision.star()
+for elide, quantum in ((True, 1), (False, 1), (False, 4)):
+    engine = elision.engine_of(
+        fabric, elision.PacketSettings(**elision.FREE, quantum=quantum),
+        elision.NetworkSettings(ack_every=0), elide=elide,
+    )
+    engine.execute(elision.plan("all_reduce", algorithm="ring", ranks=4, size_bytes=60_000), nics)
+    elision.at(engine, 4_000_000, lambda: engine.send(
+        elision.Flow(id="f", src=nics[0], dst=nics[2], size_bytes=9000)))
+    engine.env.run()
+    print(elision.outcome(engine), int(engine.state.run.grounded))
+"""
+
+
+def test_tiny_cases_are_the_same_without_compiling() -> None:
+    def output(**environment: str) -> str:
+        command = [sys.executable, "-c", TINY, __file__]
+        env = {**os.environ, **environment}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+    plain = output(NUMBA_DISABLE_JIT="1")
+    assert plain == output()
+    lines = plain.splitlines()
+    assert lines[0].rsplit(" ", 1)[0] == lines[1].rsplit(" ", 1)[0]
+    assert int(lines[0].rsplit(" ", 1)[1]) > 0

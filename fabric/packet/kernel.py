@@ -184,8 +184,8 @@ def advance(
     runs: Any, ev: Any, wheel: Any, far: Any, near: Any, ports: Any, egress: Any, ingress: Any,
     switches: Any, swports: Any, packets: Any, qps: Any, rates: Any, nodes: Any, groups: Any,
     succ: Any, hops: Any, bits: Any, ready: Any, trace: Any, loops: Any, lanes: Any, flights: Any,
-    trail: Any, zones: Any, users: Any, riders: Any, ends: Any, ptr: Any, trains: Any, spare: Any,
-    limit: Any,
+    trail: Any, zones: Any, users: Any, riders: Any, ends: Any, ptr: Any, trains: Any, kept: Any,
+    spare: Any, limit: Any,
 ) -> Any:  # fmt: skip
     """Process events up to ``limit``; stop after an instant in which groups ended.
 
@@ -368,6 +368,9 @@ def advance(
             elif nodes[arg].loop >= 0:
                 early(runs, ev, wheel, far, loops, nodes[arg], key, arg)
             if ends_now == 1:
+                if run.ended < len(kept):
+                    kept[run.ended] = now
+                run.ended += 1
                 complete(runs, nodes, loops, groups, succ, ready, entity)
         elif kind == CHECK:
             if entity > 0:

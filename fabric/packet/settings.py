@@ -215,6 +215,8 @@ class PacketSettings:
         Messages that nobody disturbs take no packets: the same results, faster.
     quantum
         Packets of a message that go as one where no feedback can act: an approximation.
+    ends_kept
+        Ends of messages whose times are kept, to compare runs by.
     use_wheel
         Keep near events in a timing wheel, else all in the heap: the same results, slower.
     """
@@ -266,6 +268,7 @@ class PacketSettings:
     seed: int = 1
     elide: bool = True
     quantum: int = 1
+    ends_kept: int = 0
     use_wheel: bool = True
 
     @property

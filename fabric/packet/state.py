@@ -94,6 +94,7 @@ class PacketState:
         self.run = self.runs[0]
         self.trace = np.zeros((trace_rows, 3), np.int64)
         set_up(self, buffers, tracing=tracing or trace_rows > 0)
+        self.ends_at = np.zeros(settings.ends_kept, np.int64)
         self.ev = records(lay.EVENT, 0)
         self.far = records(lay.FAR, 0)
         self.near = records(lay.NEAR, 0)
@@ -452,7 +453,7 @@ class PacketState:
                         self.qps, self.rates, self.nodes, self.groups, self.succ, self.hops,
                         self.bits, self.ready, self.trace, self.loops, self.lanes, self.flights,
                         self.trail, self.zones, self.users, self.riders, self.ends, self.out_ptr,
-                        self.trains, self.spare, limit_ps,
+                        self.trains, self.ends_at, self.spare, limit_ps,
                     )
                 )  # fmt: skip
                 if code == lay.NEED_EVENTS:

@@ -50,7 +50,17 @@ def network_totals(engine: PacketEngine) -> dict[str, Any]:
         "headroom_bytes": int(state.ingress.room[state.ingress.kind == 1].sum()),
         "victim_count": len(slowed),
         "victims": slowed[:MOST_VICTIMS],
+        **_quantum(engine),
     }
+
+
+def _quantum(engine: PacketEngine) -> dict[str, Any]:
+    """Return how many packets went as one, and what share of all packet-hops did."""
+    packets, run = engine.packet.quantum, engine.state.run
+    if packets == 1:
+        return {}
+    share = int(run.train_hops) / int(run.hops) if run.hops else 0.0
+    return {"quantum": {"packets": packets, "share": round(share, 6)}}
 
 
 def link_columns(engine: PacketEngine) -> dict[str, list[int]]:

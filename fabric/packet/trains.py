@@ -121,8 +121,8 @@ def _travel(
             row.peak = max(row.peak, behind + train.size - run.gap)
         run.hops += train.frames
         run.train_hops += train.frames
-        arrives = start + head + hop.fixed
-        train.tail_at = end + hop.fixed
+        arrives = start + head + port.fixed
+        train.tail_at = end + port.fixed
         train.at = hop.next
         onward = np.int64(hops[train.at].link)
         if onward < 0:
