@@ -30,7 +30,7 @@ FREE: dict[str, Any] = {"cc": None, "ecn": False, "buffer_bytes": 10**12}
 
 @dataclass(frozen=True)
 class Outcome:
-    """CPU seconds, end in ps, packet-hops, and shares of them that were elided or went in trains."""
+    """CPU seconds, end in ps, packet-hops, and the shares elided and sent in trains."""
 
     seconds: float
     end_ps: int
