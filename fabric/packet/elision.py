@@ -250,12 +250,10 @@ def _clear(
 @jit
 def ground_all(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any, qps: Any,
-    nodes: Any, hops: Any, lanes: Any, flights: Any, trail: Any, zones: Any, ends: Any, count: Any,
+    nodes: Any, hops: Any, lanes: Any, flights: Any, trail: Any, zones: Any, ends: Any, some: Any,
 ) -> None:  # fmt: skip
-    """Turn every flight that is still under way into packets."""
-    for pair in range(count):
-        if lanes[pair].head < 0:
-            continue
+    """Turn the flights of some lanes that are still under way into packets."""
+    for pair in some:
         if lanes[pair].until <= runs[0].now:
             _land(runs, ports, egress, ingress, qps, hops, lanes, flights, trail, zones, ends, pair)
         else:

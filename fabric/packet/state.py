@@ -476,11 +476,11 @@ class PacketState:
         as_python(
             ground_all, self.runs, self.ev, self.wheel, self.far, self.ports, self.egress,
             self.ingress, self.qps, self.nodes, self.hops, self.lanes, self.flights, self.trail,
-            self.zones, self.ends, self.n_qps,
+            self.zones, self.ends, np.flatnonzero(self.lanes["head"][: self.n_qps] >= 0),
         )  # fmt: skip
         ready, run.ready = int(run.ready), 0
-        while self.advance(now_ps) not in (lay.REACHED, lay.IDLE):
-            pass
+        while (code := self.advance(now_ps)) not in (lay.REACHED, lay.IDLE):
+            assert code != lay.COMPLETED  # what ends by now has landed
         run.ready, run.now = ready, now_ps
 
     def ended(self) -> list[int]:
