@@ -264,9 +264,9 @@ def quantum_run(quantum: int, flows: list[tuple[int, int, int]], **packet: Any) 
 
 @pytest.mark.parametrize("quantum", [2, 7, 16, 4096])
 def test_trains_of_one_sender_are_exact(quantum: int) -> None:
-    flows = [(0, 1, 1 << 20), (0, 1, 10_000), (0, 1, 0)]
+    flows = [(0, 1, 1 << 20)]
     exact, trains = quantum_run(1, flows), quantum_run(quantum, flows)
-    assert [r.end_ps for r in exact.records()][:1] == [r.end_ps for r in trains.records()][:1]
+    assert exact.records()[0].end_ps == trains.records()[0].end_ps
     assert trains.network()["quantum"] == {"packets": quantum, "share": 1.0}
     assert exact.counters().wire_bytes.tolist() == trains.counters().wire_bytes.tolist()
     assert trains.state.run.events < exact.state.run.events

@@ -302,9 +302,7 @@ class PacketEngine(JobEngine):
             if job.flow is flow:
                 self.state.groups[group].left = -1
                 for number in self._pairs[group]:
-                    qp = self.state.qps[number]
-                    qp.node = qp.una_node = lay.NONE
-                    qp.left = 0
+                    self.state.silence(number)
                 del self._jobs[group]
                 job.event.fail(RailweaveError(f"flow '{flow.id}' was cancelled"))
                 return

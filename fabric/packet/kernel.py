@@ -325,10 +325,13 @@ def advance(
                         or len(far) - run.far < spare + run.flights
                     )
                 ):
+                    run.events -= 1
                     push(runs, ev, wheel, far, now, key, arg)
                     return NEED_ROWS
                 done = 0
-                if run.elide == 1:
+                if groups[nodes[number].group].left <= 0:  # cancelled
+                    done = 3
+                elif run.elide == 1:
                     done = board(
                         runs, ev, wheel, far, ports, egress, ingress, qps, rates, nodes, loops,
                         hops, lanes, flights, trail, zones, riders, ends, ptr, swports, number,
@@ -390,6 +393,7 @@ def advance(
                 refresh(runs, ev, wheel, far, ports, ingress, number)
             elif timer == TRAIN:
                 if run.train_left < 1:
+                    run.events -= 1
                     push(runs, ev, wheel, far, now, key, arg)
                     return NEED_ROWS
                 roll(

@@ -561,7 +561,7 @@ FLIGHT: Final = np.dtype(
 #: Packets of one message that go as one. Its head is its first frame, its tail its last one.
 TRAIN_ROW: Final = np.dtype(
     [
-        ("size", "i8"),  # wire bytes
+        ("wire", "i8"),  # bytes
         ("tail_at", "i8"),  # when its last frame has arrived at the port where its head is
         ("row", "i4"),  # message
         ("at", "i4"),  # its present hop

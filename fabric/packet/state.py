@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -464,6 +465,25 @@ class PacketState:
                     self.grow_rows()
                 else:
                     return code
+
+    def silence(self, number: int) -> None:
+        """Let a queue pair send nothing more, and leave the list of those that wait for a turn."""
+        qp, row = self.qps[number], self.egress[self.qps[number].queue]
+        qp.node = qp.una_node = qp.tail = lay.NONE
+        qp.left = 0
+        waiting = []
+        at = int(row.ready)
+        while at >= 0:
+            waiting.append(at)
+            at = int(self.qps[at].next)
+        if number in waiting:
+            waiting.remove(number)
+            row.ready, row.ready_tail = (waiting[0], waiting[-1]) if waiting else (lay.NONE,) * 2
+            for one, after in pairwise([*waiting, lay.NONE]):
+                self.qps[one].next = after
+            if row.ready < 0 and row.head < 0:
+                self.ports[qp.queue // len(self.priorities)].mask &= ~(1 << int(qp.klass))
+        qp.state = lay.QP_IDLE
 
     def settle(self, now_ps: int) -> None:
         """Turn all flights into packets, as they are at ``now_ps``; groups begun then stay put."""

@@ -66,11 +66,11 @@ def _load(
         last = (last + 3) // 4 * 4
     full += qp.overhead
     last += qp.overhead
-    train.size = (frames - 1) * full + last
+    train.wire = (frames - 1) * full + last
     train.head = full if frames > 1 else last
     train.tail = last
     if left == node.packets:
-        train.size += qp.first
+        train.wire += qp.first
         train.head += qp.first
         if frames == 1:
             train.tail += qp.first
@@ -110,15 +110,15 @@ def _travel(
             behind = np.int64((start - arrives) * (port.rate * 1.25e-13))
             head = train.head * PS_BYTE // port.rate
             last = train.tail * PS_BYTE // port.rate
-        end = serialise(ports, link, start, train.size)
+        end = serialise(ports, link, start, train.wire)
         if train.tail_at + last > end:  # a slower link is still bringing its tail
             end = train.tail_at + last
             port.busy = end
-        port.data_bytes += train.size
+        port.data_bytes += train.wire
         row = egress[link * run.classes + train.klass]
         row.frames += train.frames
         if port.switch >= 0:
-            row.peak = max(row.peak, behind + train.size - run.gap)
+            row.peak = max(row.peak, behind + train.wire - run.gap)
         run.hops += train.frames
         run.train_hops += train.frames
         arrives = start + head + port.fixed
