@@ -49,7 +49,7 @@ def run_ring(*, k: int, size: int, shuffled: bool, repeats: int = 1, **packet: A
     network = NetworkSettings(ack_every=0, host_latency_ps=0)
     engines: list[PacketEngine] = []
 
-    def run() -> None:
+    def run(_: object) -> None:
         schedule = plan("all_reduce", algorithm="ring", ranks=len(hosts), size_bytes=size)
         engine = PacketEngine(
             FabricEnvironment(), fabric, Routing(fabric), network, packet=settings
