@@ -7,10 +7,10 @@ had ended as many messages are compared: progress curves, which collectives have
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from simpy.core import EmptySchedule
 
 from railweave.fabric.errors import StalledError
 from railweave.fabric.packet.engine import PacketEngine
@@ -50,11 +50,13 @@ def sampled_error(engine: PacketEngine, again: Callable[[], Engine]) -> dict[str
     exact = again()
     assert isinstance(exact, PacketEngine)
     env, state = exact.env, exact.state
-    try:
-        while int(state.run.hops) < most and int(state.run.ended) < ENDS_KEPT:
+    with suppress(StalledError):
+        while (
+            (exact.busy or env.peek() < np.inf)
+            and int(state.run.hops) < most
+            and int(state.run.ended) < ENDS_KEPT
+        ):
             env.step()
-    except (EmptySchedule, StalledError):
-        pass
     count = min(int(state.run.ended), int(run.ended), ENDS_KEPT)
     ours, theirs = engine.state.ends_at[:count], state.ends_at[:count]
     told = theirs > 0
