@@ -136,7 +136,7 @@ def test_collective_over_a_broken_fabric_is_located(
     assert run_command_line(["run", str(file), "-o", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error == (
-        f"error: {file}:4: workload: no route from 'h0/gpu0' to 'h1/gpu0': "
+        f"error: {file}:4: workload: no route from 'h0/gpu7' to 'h1/gpu0': "
         "no cables in service join them\n"
     )
     assert not (tmp_path / "out").exists()  # nothing has run
