@@ -77,10 +77,10 @@ def leave_links(
         link = links[number]
         link.members -= 1
         link.load = link.load - hops[start + k].share * rate if link.members > 0 else 0.0
-        moved = pool[link.members_at + link.members]
+        moved = np.int64(pool[link.members_at + link.members])
         hole = place[slot, k]
         pool[link.members_at + hole] = moved
-        place[moved >> 16, moved & 0xFFFF] = hole
+        place[moved >> run.hop_bits, moved & ((1 << run.hop_bits) - 1)] = hole
         if link.members > 0:
             touch_link(run, lists, links, number)
         elif run.acks:
@@ -126,7 +126,7 @@ def join_links(
             link.members_at = run.pool_used
             link.room = room
             run.pool_used += room
-        pool[link.members_at + link.members] = slot << 16 | k
+        pool[link.members_at + link.members] = slot << run.hop_bits | k
         place[slot, k] = link.members
         link.members += 1
         if run.acks and link.members == 1:
@@ -149,7 +149,7 @@ def _pass_alone(
     nodes: Any,
     loops: Any,
     events: Any,
-    lanes: Any,
+    sole: Any,
     paths: Any,
     timers: Any,
     opened: Any,
@@ -157,7 +157,7 @@ def _pass_alone(
 ) -> None:
     """Send a message over a path that nobody disturbs: when it is through is known at once."""
     node = nodes[number]
-    lane = lanes[node.path]
+    lane = sole[node.path]
     wire = message_bytes(nodes, loops, number)
     if node.loop >= 0:
         loop = loops[node.loop]
@@ -212,6 +212,7 @@ def _place(
     links: Any,
     pool: Any,
     lanes: Any,
+    sole: Any,
     paths: Any,
     hops: Any,
     timers: Any,
@@ -222,8 +223,8 @@ def _place(
     """Put a message on its links or in its lane; return 0, or NEED_* for lack of memory."""
     node = nodes[number]
     lane = lanes[node.path]
-    if lane.rate > 0.0:
-        _pass_alone(run, nodes, loops, events, lanes, paths, timers, opened, number)
+    if len(sole) > 0 and sole[node.path].rate > 0.0:
+        _pass_alone(run, nodes, loops, events, sole, paths, timers, opened, number)
         return 0
     in_turn = groups[node.group].in_turn
     if in_turn and lane.busy and lane.reserved != number:
@@ -377,6 +378,7 @@ def advance(
     links: Any,
     pool: Any,
     lanes: Any,
+    sole: Any,
     paths: Any,
     hops: Any,
     timers: Any,
@@ -427,7 +429,7 @@ def advance(
             number = order[run.placed]
             need = _place(
                 run, nodes, loops, events, groups, ends, where, lists, slots, place, links, pool,
-                lanes, paths, hops, timers, opened, order, number,
+                lanes, sole, paths, hops, timers, opened, order, number,
             )  # fmt: skip
             if need:
                 return need

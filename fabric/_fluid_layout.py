@@ -24,6 +24,7 @@ __all__ = [
     "PATH",
     "RUN",
     "SLOT",
+    "SOLE",
     "grown",
     "records",
 ]
@@ -158,8 +159,15 @@ LANE: Final = np.dtype(
         ("reserved", "i4"),  # the message whose turn it is in this instant, or NO_NODE
         ("head", "i4"),  # event of the first message that waits, or NO_EVENT
         ("tail", "i4"),
-        ("rate", "f8"),  # what the path always gets, as no other crosses its links; 0: not known
-        ("free", "i8"),  # of such a path: when the last message has left it
+    ],
+    align=True,
+)
+
+#: A path whose links no other path crosses.
+SOLE: Final = np.dtype(
+    [
+        ("rate", "f8"),  # what it always gets; 0: others cross its links
+        ("free", "i8"),  # when the last message has left it
     ],
     align=True,
 )
@@ -199,6 +207,7 @@ RUN: Final = np.dtype(
         ("free", "i8"),
         ("slots_used", "i8"),  # slots ever used
         ("pool_used", "i8"),
+        ("hop_bits", "i8"),  # an entry of the pool is a slot and, in so many bits, which hop
         ("epoch", "i8"),  # numbers rounds and fills
         ("instant", "i8"),
         ("arrivals", "i8"),

@@ -207,7 +207,7 @@ def _join(
     before = run.chosen
     left = link.holding
     for m in range(link.members_at, link.members_at + link.members):
-        slot = pool[m] >> 16
+        slot = np.int64(pool[m]) >> run.hop_bits
         flow = slots[slot]
         if flow.stamp == round_:
             continue
@@ -273,7 +273,7 @@ def _fill(
             link.hold_level = reached
         link.filled = fill
         for m in range(link.members_at, link.members_at + link.members):
-            slot = pool[m] >> 16
+            slot = np.int64(pool[m]) >> run.hop_bits
             flow = slots[slot]
             if flow.stamp == round_ and flow.bottleneck == NOWHERE:
                 _freeze(slots, links, hops, slot, reached * flow.weight, ident)
@@ -324,7 +324,7 @@ def _narrowed(
     link = links[number]
     over = link.residual < -_EPS * link.usable
     for m in range(link.members_at, link.members_at + link.members):
-        slot = pool[m] >> 16
+        slot = np.int64(pool[m]) >> run.hop_bits
         flow = slots[slot]
         if flow.stamp != round_ and (over or flow.bottleneck == NOWHERE):
             _unfreeze(run, lists, slots, links, hops, slot, round_, fill)

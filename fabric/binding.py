@@ -141,6 +141,8 @@ class BoundSchedule:
 
         def summed(amount: NDArray[np.int64]) -> NDArray[np.int64]:
             if once and share is None:
+                if not amount.any():
+                    return np.zeros(len(used), np.int64)
                 out = np.empty(len(used), np.int64)
                 out[row] = amount
                 return out

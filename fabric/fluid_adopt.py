@@ -160,8 +160,9 @@ def _take_members(
     whole.run.pool_used = used + int(room.sum())
     whole.pool = grown(whole.pool, int(whole.run.pool_used))
     entry = other.pool[expand_spans(there.members_at, there.members_at + there.members)]
-    slot, hop = slot_here[entry >> 16], entry & 0xFFFF
+    bits = int(other.run.hop_bits)
+    slot, hop = slot_here[entry >> bits], entry & ((1 << bits) - 1)
     start = whole.links.members_at[links]
-    whole.pool[expand_spans(start, start + there.members)] = slot << 16 | hop
+    whole.pool[expand_spans(start, start + there.members)] = slot << int(whole.run.hop_bits) | hop
     skipped = np.cumsum(there.members) - there.members
     whole.place[slot, hop] = np.arange(len(entry)) - np.repeat(skipped, there.members)

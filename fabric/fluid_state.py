@@ -13,6 +13,7 @@ from railweave.fabric._fluid_events import drop_finish, start_nodes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import grown, records
 from railweave.fabric._fluid_solve import touch_link
+from railweave.fabric.errors import RailweaveError
 from railweave.fabric.jit import call_for_work
 from railweave.fabric.sole_paths import sole_rates
 from railweave.fabric.usage import spans
@@ -99,7 +100,8 @@ class FluidState:
         self.links.capacity = capacity_bps
         self.links.usable = capacity_bps
         self.links.ack_share = self._ack_share = ack_share
-        self.pool = np.empty(max(64, 4 * n_links), np.int64)
+        self.pool = np.empty(max(64, 4 * n_links), np.int32)
+        self.run.hop_bits = 1
         self.slots = records(lay.SLOT, 0)
         self.lists = np.empty((lay.LISTS, 0), np.int32)
         self.ends = records(lay.END, 0)
@@ -112,6 +114,7 @@ class FluidState:
         self.delays = np.zeros(0, np.int64)  # before a node starts, or how long its work takes
         self.succ = np.empty(0, np.int32)
         self.lanes = records(lay.LANE, 0)
+        self.sole = records(lay.SOLE, 0)  # of a closed simulation
         self.groups = records(lay.GROUP, 16)
         self.timers = records(lay.LIST, len(self.events))
         self.opened = records(lay.LIST, lay.OPEN)
@@ -129,6 +132,7 @@ class FluidState:
     def add_slots(self, rows: int) -> None:
         """Make room for ``rows`` active flows, and for as many levels in the links' heap."""
         run, used = self.run, int(self.run.slots_used)
+        self._check_slots(rows)
         self.slots = grown(self.slots, rows, used)
         rows = len(self.slots)
         lists = np.empty((lay.LISTS, max(rows, self.n_links)), np.int32)
@@ -243,6 +247,26 @@ class FluidState:
             wider = np.zeros((len(self.place), self.paths.longest), np.int32)
             wider[:, : self.place.shape[1]] = self.place
             self.place = wider
+            self._widen_entries(int(self.paths.longest - 1).bit_length())
+
+    def _widen_entries(self, bits: int) -> None:
+        """Give the pool's entries ``bits`` bits for which hop of a path they are about."""
+        old = int(self.run.hop_bits)
+        if bits > old:
+            known = self.pool[: self.run.pool_used]
+            hop = known & ((1 << old) - 1)
+            self.pool[: self.run.pool_used] = known >> old << bits | hop
+            self.run.hop_bits = bits
+            self._check_slots(int(self.run.slots_used))
+
+    def _check_slots(self, rows: int) -> None:
+        """Refuse more flows at once than the pool's entries can tell apart."""
+        most = 1 << (31 - int(self.run.hop_bits))
+        if rows > most:
+            raise RailweaveError(
+                f"more than {most:,} messages at once, over paths of up to {self.paths.longest} "
+                "links, are too many for the fluid engine"
+            )
 
     def add(
         self,
@@ -307,7 +331,8 @@ class FluidState:
         """
         if not self.run.tolerance:
             rates = sole_rates(self.paths, self.links.capacity[: self.n_links], self._ack_share)
-            self.lanes.rate[: len(rates)] = rates
+            self.sole = records(lay.SOLE, len(rates))
+            self.sole.rate = rates
 
     def ends_of(self, group: int, graph: FluidGraph) -> NDArray[np.int64]:
         """Return when each node of a timed group completed, int64, -1 where it has not."""
@@ -401,8 +426,8 @@ class FluidState:
             code = advance(
                 self.runs, self.nodes, self.loops, self.events, self.delays, self.succ,
                 self.groups, self.ends, self.where, self.lists, self.slots, self.place,
-                self.links, self.pool, self.lanes, self.paths.routes, self.paths.hops,
-                self.timers, self.opened, self.order, limit_ps,
+                self.links, self.pool, self.lanes, self.sole, self.paths.routes,
+                self.paths.hops, self.timers, self.opened, self.order, limit_ps,
             )  # fmt: skip
             if code == lay.COMPLETED:
                 return sorted(int(g) for g in self.groups.done[: self.run.done])
