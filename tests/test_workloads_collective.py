@@ -100,6 +100,28 @@ def test_mistakes_name_their_key(tmp_path: Path, workload: str, said: str) -> No
     assert "\n" not in text
 
 
+# ---------------------------------------------------------------- reduction in switches
+@pytest.mark.parametrize(("algorithm", "ranks", "inside"), [
+    ("nvls", 8, 9 / 8), ("nvls", 16, 9 / 8), ("collnet", 8, 14 / 8), ("collnet", 16, 14 / 8)
+])  # fmt: skip
+def test_switches_take_part_without_a_profile(algorithm: str, ranks: int, inside: float) -> None:
+    """NVLink bounds both: a GPU sends (1 + 1/8) S by NVLS, 2 * 7/8 S by CollNet."""
+    (row,) = nccl_rows(size="64MiB", algorithm=algorithm, ranks=ranks, profile="none")
+    assert (row["algorithm"], row["ranks"]) == (algorithm, ranks)
+    least_ps = inside * 2**26 / 370.8e9 * 1e12  # payload rate of an H100's NVLinks, byte/s
+    assert least_ps < row["bound_ps"] <= row["time_ps"] < 1.07 * least_ps
+    assert row["busbw_GBps"] == pytest.approx(2 * (ranks - 1) / ranks * row["algbw_GBps"])
+    bench = Bench("all_reduce", topology="h100-rail-8", ranks=ranks, algorithm=algorithm)
+    assert bench.run(2**26).time_ps == row["time_ps"]
+
+
+def test_trays_of_one_nvlink_domain_share_its_switch() -> None:
+    row = Bench("all_reduce", topology="nvl72-8", ranks=16, algorithm="nvls").run(2**26)
+    profiled = Bench("all_reduce", topology="nvl72-8", ranks=16, algorithm="nvls", profile="gb200")
+    assert row.busiest.startswith("h0/gpu0")
+    assert row.time_ps < profiled.run(2**26).time_ps
+
+
 # ---------------------------------------------------------------- as NCCL would
 def nccl_rows(**more: Any) -> list[dict[str, Any]]:
     workload = {"kind": "collective", "op": "all_reduce", "ranks": 8, "profile": "auto", **more}
@@ -129,6 +151,9 @@ def test_nccl_chooses_by_size() -> None:
 
 @pytest.mark.parametrize(("more", "says"), [
     ({"algorithm": "Rign"}, "'Rign' is not an algorithm of all_reduce"),
+    ({"algorithm": "halvin_doubling", "profile": "none"}, "did you mean 'halving_doubling'"),
+    ({"algorithm": "nvls", "op": "all_gather", "ranks": 16, "profile": "none"},
+     "workload.algorithm: NVSwitches do not join 2 nodes"),
     ({"profile": "h1000"}, "'h1000' is not a device profile"),
     ({"profile": "none", "protocol": "LL"}, "there are no protocols"),
     ({"profile": "none", "launch": "custom"}, "nothing is launched"),

@@ -118,6 +118,7 @@ class Bench:
         from railweave.fabric.engine import FabricEnvironment
         from railweave.fabric.engines import make_engine
         from railweave.fabric.network_model import network_settings
+        from railweave.fabric.nodes import Machines
         from railweave.fabric.routing import Routing
         from railweave.topologies.load import build_topology, load_topology
         from railweave.workloads.replay.links import links_between, renamed
@@ -142,6 +143,7 @@ class Bench:
         self._nccl: Nccl | None = None
         self._devices = [int(gpu) for gpu in self.fabric.gpus[: self.ranks]]
         self._hosts = [int(host) for host in self.fabric.host[self._devices]]
+        self._machines = Machines(self.fabric, self._devices)
         self._nccl = self._under_profile(profile, launch)
         self._plan(1)  # a wrong algorithm is said before anything is printed
         self._env = FabricEnvironment()
@@ -175,11 +177,10 @@ class Bench:
 
         if profile == "none":
             return None
-        from railweave.fabric.nodes import Machines
         from railweave.fabric.profiles import load_profile
         from railweave.workloads.replay.nccl import Nccl
 
-        if profile == "auto" and Machines(self.fabric, self._devices).profile is None:
+        if profile == "auto" and self._machines.profile is None:
             return None
         try:
             found = None if profile == "auto" else load_profile(profile)
@@ -187,9 +188,10 @@ class Bench:
         except InputError as error:
             raise renamed(error, _FLAGS) from None
 
-    def _plan(self, size_bytes: int) -> NcclRun | Schedule:
-        from railweave.collectives import plan
+    def _plan(self, size_bytes: int) -> NcclRun:
         from railweave.workloads.replay.links import renamed
+        from railweave.workloads.replay.nccl import NcclRun
+        from railweave.workloads.replay.placed import placed
 
         try:
             if self._nccl is not None:
@@ -206,18 +208,26 @@ class Bench:
                     field="protocol",
                     expected="auto, or --profile",
                 )
-            return plan(
+            schedule, devices, _ = placed(
                 self._asked_op,
-                ranks=self.ranks,
+                self._machines,
                 size_bytes=size_bytes,
                 algorithm=self.algorithm,
                 hosts=self._hosts,
                 links=self._links,
-                step_delay_ps=0,
-                **self._options,
+                options=self._options,
             )
         except InputError as error:
             raise renamed(error, _FLAGS) from None
+        return NcclRun(
+            schedule=schedule,
+            devices=devices,
+            algorithm=schedule.algorithm,
+            protocol="",
+            before_ps=0,
+            local_idle=1.0,
+            net_idle=1.0,
+        )
 
     def _execute(self, schedule: Schedule, devices: list[int], repeat: int) -> CollectiveRecord:
         """Run a schedule some times in a row, alone on the fabric."""
@@ -243,16 +253,9 @@ class Bench:
         """
         from railweave.collectives import algorithm_bandwidth_Bps, bus_bandwidth_Bps
 
-        planned = self._plan(size_bytes)
-        idle = np.ones(1)
-        if self._nccl is None:
-            schedule, devices = cast("Schedule", planned), self._devices
-            algorithm, protocol, before_ps = schedule.algorithm, "", 0
-        else:
-            run = cast("NcclRun", planned)
-            schedule, devices, before_ps = run.schedule, run.devices, run.before_ps
-            algorithm, protocol = run.algorithm, run.protocol
-            idle = np.where(self._local_links, run.local_idle, run.net_idle)
+        run = self._plan(size_bytes)
+        schedule, devices, before_ps = run.schedule, run.devices, run.before_ps
+        idle = np.where(self._local_links, run.local_idle, run.net_idle)
         if self.warmup:
             self._execute(schedule, devices, self.warmup)
         before = self._engine.counters().wire_bytes.copy()
@@ -272,8 +275,8 @@ class Bench:
                 self.op, ranks=self.ranks, size_bytes=size_bytes, time_ps=took_ps
             ),
             wire_Bps=algorithm_bandwidth_Bps(int(carried[busiest]), took_ps),
-            algorithm=algorithm,
-            protocol=protocol,
+            algorithm=run.algorithm,
+            protocol=run.protocol,
             busiest=self.fabric.link_name(busiest),
             busiest_bps=int(self.fabric.link_rate_bps[busiest]),
         )

@@ -13,11 +13,12 @@ from railweave.collectives import (
     algorithms,
     bus_bandwidth_Bps,
     canonical_op,
-    plan,
 )
-from railweave.fabric.errors import InputError
+from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.fields import Size  # noqa: TC001 - pydantic reads it
+from railweave.fabric.nodes import Machines
 from railweave.workloads.replay.links import links_between, renamed
+from railweave.workloads.replay.placed import placed
 from railweave.workloads.workload import WorkloadContext, WorkloadModel, workload_kind
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def start(workload: CollectiveModel, context: WorkloadContext) -> simpy.Event:
             f"'{workload.algorithm}' is not an algorithm of {workload.op}",
             at=("algorithm",),
             expected=" | ".join(("auto", *known)),
+            nearest=nearest_name(workload.algorithm, ("auto", *known)),
         )
     sizes = _sizes(workload, context)
     with context.at():
@@ -172,16 +174,20 @@ def _planned(
                 expected="'profile' beside it, auto or the name of one",
             )
         links = links_between(context.engine, ranks, hosts)
-        schedules = [
-            plan(
-                workload.op, ranks=len(ranks), size_bytes=size, algorithm=workload.algorithm,
-                hosts=hosts, links=links, step_delay_ps=0, **options,
+        machines = Machines(context.fabric, ranks)
+        found = [
+            placed(
+                workload.op, machines, size_bytes=size, algorithm=workload.algorithm,
+                hosts=hosts, links=links, options=options,
             )
             for size in sizes
         ]  # fmt: skip
     except InputError as error:
         raise renamed(error, {"chunk_bytes": "chunk"}) from None
-    return [_Planned(schedule=one, devices=ranks, algorithm=one.algorithm) for one in schedules]
+    return [
+        _Planned(schedule=schedule, devices=devices, algorithm=schedule.algorithm)
+        for schedule, devices, _ in found
+    ]
 
 
 def _as_nccl(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from railweave.collectives import algorithms, plan
+from railweave.collectives import algorithms
 from railweave.collectives.algorithm import Shape
 from railweave.collectives.choice import Choice, choose
 from railweave.collectives.nccl_model import ALGORITHMS, Box
@@ -24,6 +24,7 @@ from railweave.collectives.tuned import Tuning, tuned
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.nodes import Machines
 from railweave.fabric.units import PS_PER_S
+from railweave.workloads.replay.placed import placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,9 +176,6 @@ class Nccl:
                 options["chunks"] = ring_pieces(machines.ranks, channels, size_bytes)
         if canonical_op(op) == "barrier":
             options = {}
-        devices, node = machines.devices, machines.node
-        if name == "collnet" and machines.nodes > 1:
-            options["groups"], devices, node = machines.aggregation()
         counts = traffic_of(
             op,
             chosen.algorithm if chosen.algorithm in (*ALGORITHMS, "P2P") else "Ring",
@@ -189,20 +187,9 @@ class Nccl:
         links = self.links
         if links is not None:  # pieces are cut for what messages cost under the protocol
             links = tuning.felt(links, across=machines.nodes > 1)
-        schedule = plan(
-            op,
-            ranks=machines.ranks,
-            size_bytes=size_bytes,
-            algorithm=name,
-            hosts=machines.node.tolist(),
-            links=None
-            if self.links is None
-            else tuning.felt(self.links, across=machines.nodes > 1),
-            step_delay_ps=0,
-            **options,
+        schedule, devices, node = placed(
+            op, machines, size_bytes=size_bytes, algorithm=name, links=links, options=options
         )
-        if name != "collnet":
-            devices, node = machines.with_switches(schedule.switches)
         return NcclRun(
             schedule=tuned(schedule, tuning, node=node),
             devices=devices,
