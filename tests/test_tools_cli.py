@@ -80,6 +80,22 @@ def test_a_reader_that_leaves_early_is_no_error():
     assert done.stdout == b'{\n "schema'
 
 
+@pytest.mark.parametrize("words", ["check mixed.yaml", "check mixed.yaml --json", "show no.yaml"])
+def test_a_failed_command_fails_though_its_reader_left(tmp_path, words):
+    """Both streams' reader is gone before the first byte; the exit code is the command's own."""
+    (tmp_path / "mixed.yaml").write_text(ROCE_ON_INFINIBAND)
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "railweave", "topo", *words.split()],
+            stdout=write, stderr=write, cwd=tmp_path, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(write)
+    assert done.returncode == (2 if "no.yaml" in words else 1)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

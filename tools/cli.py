@@ -5,8 +5,6 @@ Command modules import only light things at their top, so that ``--help`` is ins
 needs (numba, networkx, pydantic) it imports when it runs.
 """
 
-import os
-import sys
 import traceback
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -35,7 +33,7 @@ from railweave.tools.commands.topo import topo
 from railweave.tools.commands.traffic import traffic
 from railweave.tools.commands.validate import validate
 from railweave.tools.commands.warmup import warmup
-from railweave.tools.output import note
+from railweave.tools.output import note, readers_may_leave
 
 __all__ = ["app", "run_command_line"]
 
@@ -108,13 +106,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
     arguments
         What was typed after ``railweave``.
     """
-    try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader (head, less) has seen enough: no complaint at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
-        return 0
-    return code
+    with readers_may_leave():
+        return _run(arguments)
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -129,14 +122,8 @@ def _run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except SystemExit as error:  # what typer makes of a broken pipe
-        if isinstance(error.__context__, BrokenPipeError):
-            raise BrokenPipeError from None
-        raise
     except _CommandError as error:
         return _usage(error)
-    except BrokenPipeError:
-        raise
     except OSError as error:
         note(one_line(f"error: {error.filename or 'system'}: {error.strerror or error}"))
         return EXIT_USAGE

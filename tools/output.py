@@ -6,6 +6,8 @@ Imports nothing heavy: every command uses it.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from railweave.fabric.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
 __all__ = [
@@ -26,11 +28,56 @@ __all__ = [
     "emit_json",
     "note",
     "paint",
+    "readers_may_leave",
     "write_output",
 ]
 
 JSON_SCHEMA: Final = 1
 _STYLES: Final = {"bold": "1", "red": "31", "yellow": "33", "green": "32"}
+
+
+class _Forgiving(io.FileIO):
+    """A stream that goes on into nothing once its reader has left."""
+
+    def write(self, data: Any, /) -> int:
+        """Write some bytes and return how many."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self.fileno())
+            os.close(nothing)
+            return super().write(data)
+
+
+@contextlib.contextmanager
+def readers_may_leave() -> Iterator[None]:
+    """Let the process's stdout and stderr outlast their readers (``head``, ``less``).
+
+    A command then runs to its end, writes its files, and its exit code is its own.
+    """
+    whole: list[tuple[str, TextIO]] = []
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or stream is not getattr(sys, f"__{name}__"):
+            continue  # another's stream, in memory or of a test
+        stream.flush()
+        raw = _Forgiving(stream.fileno(), "w", closefd=False)
+        lasting = io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, lasting)
+        whole.append((name, stream))
+    try:
+        yield
+    finally:
+        for name, stream in whole:
+            getattr(sys, name).flush()
+            setattr(sys, name, stream)
 
 
 def emit(text: str) -> None:
