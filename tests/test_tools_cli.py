@@ -280,7 +280,7 @@ def test_run_warns_of_links_that_a_device_does_not_speak(call, tmp_path):
     assert warned == [
         found["message"] for found in json.loads(checked)["findings"] if found["rule"] == "protocol"
     ]
-    assert warned[0].startswith("48 links are roce-lossless, but quantum-2 speaks infiniband only")
+    assert warned[0].startswith("32 cables are roce-lossless, but quantum-2 speaks infiniband only")
 
 
 def test_files_are_never_overwritten_without_force(call, tmp_path):

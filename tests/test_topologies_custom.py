@@ -137,7 +137,14 @@ def test_protocols_are_checked():
     fabric = build(pair(cable("h0", "q"), cable("g", "q"), **nodes))
     found = check(fabric)
     assert [(f.level, f.rule) for f in found] == [("error", "protocol")]
-    assert "2 links are roce-lossless, but quantum-2 speaks infiniband only" in found[0].message
+    assert "2 cables are roce-lossless, but quantum-2 speaks infiniband only" in found[0].message
+    nodes["r"] = nodes["q"]
+    found = check(
+        build(pair(cable("h0", "q"), cable("g", "r"), cable("q", "r", count=3), **nodes))
+    )  # both ends are wrong
+    (only,) = [f.message for f in found if f.rule == "protocol"]
+    assert only.startswith("5 cables are roce-lossless")
+    nodes.pop("r")
     nodes["q"] = {"type": "switch", "model": "spectrum-4"}
     ib = {"model": "infiniband"}
     found = check(build(pair(cable("h0", "q", **ib), cable("g", "q", **ib), **nodes)))

@@ -120,6 +120,8 @@ def test_counts(name):
 def test_check_finds_what_is_true_and_nothing_else(name):
     found = check(design(name), load_topology(name))
     assert [(f.level, f.rule, f.message) for f in found] == FINDINGS.get(name, [])
+    built = [f for f in found if f.rule == "oversubscription"]  # below what is declared
+    assert all("has more bandwidth than declared" in f.why for f in built)
 
 
 @pytest.mark.parametrize("name", COUNTS)

@@ -121,6 +121,14 @@ BAD = [
         "hosts[1].model",
         "uneven rails: l40s-8 has 4 NICs, but dgx-h100 has 8",
     ),
+    (
+        MIXED,
+        "l40s-8, rate: 200Gbps",
+        "t4-8, rate: 100Gbps",
+        6,
+        "hosts[1].model",
+        "t4-8 has 1 NIC, but dgx-h100 has 8",
+    ),
     (MIXED, "group: 8", "group: 8\nrails: 8", 6, "hosts[1]", "expected rails: a divisor of 4"),
     (
         RAIL,
@@ -128,7 +136,7 @@ BAD = [
         "group: 8\nrails: 3",
         6,
         "rails",
-        "8 NICs of dgx-h100 do not spread evenly over 3",
+        "8 NICs of dgx-h100 cannot spread evenly over 3",
     ),
     (RAIL, "group: 8", "group: 8\nrails: 0", 6, "rails", "at least 1"),
     # zero spines, or none

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from railweave.tools.scene import text_width
-from railweave.tools.words import plural
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

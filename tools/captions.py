@@ -9,7 +9,8 @@ import numpy as np
 
 from railweave.tools.palette import INK, MUTED
 from railweave.tools.scene import Label
-from railweave.tools.words import plural, shown_rate
+from railweave.tools.words import shown_rate
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ from railweave.tools.layout import part_cells
 from railweave.tools.palette import rail_colour, ramp
 from railweave.tools.ranks import gpus_by_host
 from railweave.tools.scene import Box, Label, text_width
-from railweave.tools.words import plural
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from railweave.tools.layout import Layout

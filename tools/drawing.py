@@ -14,7 +14,7 @@ from railweave.tools.legend import add_panel
 from railweave.tools.palette import MUTED, PLANE_FILLS
 from railweave.tools.scene import Box, Label, Scene, text_width
 from railweave.tools.tiers import arrange
-from railweave.tools.words import plural
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

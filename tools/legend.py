@@ -20,7 +20,7 @@ from railweave.tools.palette import (
     ramp_place,
 )
 from railweave.tools.scene import Box, Cable, Label, Scene, text_width
-from railweave.tools.words import plural
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from railweave.tools.ranks import gpus_by_host
 from railweave.tools.render_svg import to_svg
 from railweave.tools.scene import Scene, text_width
 from railweave.tools.tiers import arrange
-from railweave.tools.words import plural
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -299,7 +299,7 @@ class _Plugs:
                 )
             return nics[end.nic]
         if not self._free[end.node]:
-            raise InputError(f"the {len(nics)} NICs of '{end.node}' are all taken", field=end.field)
+            raise InputError(f"'{end.node}' has no NIC left of {len(nics)}", field=end.field)
         return nics[self._free[end.node].pop(0)]
 
     def take(self, end: _End, nth: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from railweave.fabric.errors import InputError
 from railweave.topologies.layout import Layout
 from railweave.topologies.spec import Count, Hosts, LeafSpec, LinksSpec, TopologyModel, UpperSpec
 from railweave.topologies.tiered import tiers_of
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from railweave.topologies.roster import Roster
@@ -101,8 +102,8 @@ def _rails_of(roster: Roster) -> int:
     for batch in roster.batches[1:]:
         if batch.nics != first.nics:
             raise InputError(
-                f"uneven rails: {batch.model.name} has {batch.nics} NICs, but {first.model.name} "
-                f"has {first.nics}",
+                f"uneven rails: {batch.model.name} has {plural(batch.nics, 'NIC')}, "
+                f"but {first.model.name} has {first.nics}",
                 field=f"{batch.field}.model",
                 expected="as many NICs in every host, or rails: a number that divides both",
             )

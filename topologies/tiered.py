@@ -19,6 +19,7 @@ from railweave.topologies.budgets import check_budget
 from railweave.topologies.clos import Tier, plan_clos, uplinks
 from railweave.topologies.roster import add_roster
 from railweave.topologies.wiring import wire_clos
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,7 +107,7 @@ def _lower(roster: Roster, layout: Layout) -> _Lower:
     for batch in roster.batches:
         if batch.nics % (layout.rails or 1):
             raise InputError(
-                f"the {batch.nics} NICs of {batch.model.name} do not spread evenly over "
+                f"the {plural(batch.nics, 'NIC')} of {batch.model.name} cannot spread evenly over "
                 f"{layout.rails} rails",
                 field=batch.field if batch.field != roster.field else "rails",
                 expected=f"rails: a divisor of {batch.nics}",

@@ -8,7 +8,6 @@ import typer
 
 from railweave.tools.opening import open_topology
 from railweave.tools.output import aligned, emit, emit_json, paint
-from railweave.tools.words import plural
 
 if TYPE_CHECKING:
     from railweave.topologies.checks import Fact, Finding, Report
@@ -129,5 +128,7 @@ def _show(report: "Report", name: str, errors: int, warnings: int, *, facts: boo
                 indent="  ",
             )
         )  # fmt: skip
+    from railweave.topologies.words import plural
+
     more = f", {plural(warnings, 'warning')}" if warnings else ""
     emit(f"{name}: {plural(errors, 'error')}{more}")

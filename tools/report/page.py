@@ -17,7 +17,7 @@ from railweave.tools.charts.of_run import charts_of
 from railweave.tools.report.payload import pack, payload_of, shown_flows
 from railweave.tools.report.summary import cards, notes, provenance
 from railweave.tools.report.tables import tables_of
-from railweave.tools.words import plural
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from railweave.tools.report.run_data import Run

@@ -138,6 +138,12 @@ def pod_cuts(fabric: Fabric, graph: SwitchGraph) -> dict[int, tuple[int, int]]:
     return found
 
 
+_MORE: Final = (
+    "Traffic that leaves the leaf or pod has more bandwidth than declared, rounded up to whole "
+    "cables or bought for nothing."
+)
+
+
 def _ratios(cuts: Mapping[int, tuple[int, int]]) -> dict[int, Fraction]:
     return {device: Fraction(down, cut) for device, (down, cut) in cuts.items() if cut}
 
@@ -169,12 +175,15 @@ def oversubscription(case: Case) -> Iterator[Found | Fact]:
         )
         if tier in declared and ratio != declared[tier]:
             alike = [device for device, value in ratios.items() if value == ratio]
+            less = ratio < declared[tier]  # oversubscription, and so more bandwidth
             yield Found(
-                level="error" if ratio > declared[tier] else "info",
+                level="info" if less else "error",
                 message=f"{tier}: declared {ratio_text(declared[tier])}, built {ratio_text(ratio)}",
                 where=tuple(case.name(device) for device in alike[:3]),
                 devices=frozenset((*alike, *_idle_above(case, tier))),
                 at=_upper_switch(case, tier),
+                why=_MORE if less else "",
+                mend="declare the ratio that is built, or take out uplinks" if less else "",
             )
     yield from _per_rail(case, found["leaf"])
 

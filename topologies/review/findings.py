@@ -95,6 +95,8 @@ class Found:
         Dense indices of what is at fault (a cause) or of what it shows on (an effect).
     at
         Device or link that the file is to be searched for; links as ``~link``.
+    why, mend
+        Of this finding, where they are not those of the check.
     """
 
     level: Level
@@ -102,6 +104,7 @@ class Found:
     where: tuple[str, ...] = ()
     devices: frozenset[int] = frozenset()
     at: int | None = None
+    why: str = ""
     mend: str = ""
 
 
@@ -210,7 +213,7 @@ def _finding(one: Check, said: Found, case: Case) -> Finding:
         rule=one.rule,
         message=said.message,
         where=said.where,
-        why=one.why,
+        why=said.why or one.why,
         mend=said.mend or one.mend,
         file=file,
         line=line,

@@ -12,6 +12,7 @@ from railweave.fabric.graph import DeviceKind, LinkModel
 from railweave.fabric.network import Framing
 from railweave.fabric.units import format_rate
 from railweave.topologies.review.findings import Fact, Found, check_named
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +64,10 @@ def host_bottleneck(case: Case) -> Iterator[Found | Fact]:
         gpus = [int(gpu) for gpu in fabric.gpus[fabric.host[fabric.gpus] == host]]
         nics = [int(nic) for nic in fabric.nics[fabric.host[fabric.nics] == host]]
         said = f"{count} hosts such as {name}" if count > 1 else name
+        inside = f"{plural(len(gpus), 'GPU')}, {plural(len(nics), 'NIC')}"
         yield Fact(
             rule="host-bottleneck",
-            text=f"{said}: {len(gpus)} GPUs, {len(nics)} NICs",
+            text=f"{said}: {inside}",
             values={"hosts": count, "gpus": len(gpus), "nics": len(nics)},
         )
         sharing: dict[int, list[int]] = defaultdict(list)
@@ -75,7 +77,7 @@ def host_bottleneck(case: Case) -> Iterator[Found | Fact]:
         if most > 1:
             yield Found(
                 level="info",
-                message=f"{said}: {most} GPUs share a NIC ({len(gpus)} GPUs, {len(nics)} NICs)",
+                message=f"{said}: {most} GPUs share a NIC ({inside})",
                 where=(name,),
                 devices=frozenset(nics),
                 at=gpus[0],

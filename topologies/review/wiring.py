@@ -14,6 +14,7 @@ from railweave.fabric.units import format_rate
 from railweave.topologies.budgets import overfull_switches
 from railweave.topologies.review.case import SHOWN, TIERS, listed
 from railweave.topologies.review.findings import Fact, Found, check_named
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +123,9 @@ def protocol_problems(fabric: Fabric) -> Iterator[tuple[str, int]]:
     number: dict[str, int] = {}
     named = np.array([number.setdefault(name, len(number)) for name in fabric.model])
     names = list(number)
-    links = np.flatnonzero(fabric.link_network)
+    alike = named[fabric.link_src] == named[fabric.link_dst]
+    second = np.arange(fabric.n_links) % 2 == 1  # a cable between two of a model counts once
+    links = np.flatnonzero(fabric.link_network & ~(alike & second))
     kinds = np.stack([fabric.link_model[links], named[fabric.link_src[links]]])
     found, first, counts = np.unique(kinds, axis=1, return_index=True, return_counts=True)
     wrong: Counter[tuple[str, str, str]] = Counter()
@@ -143,8 +146,8 @@ def protocol_problems(fabric: Fabric) -> Iterator[tuple[str, int]]:
         label, name, speaks = key
         link = example[key]
         yield (
-            f"{count} links are {label}, but {name} speaks {speaks} only "
-            f"({fabric.cable_name(link)} first)",
+            f"{plural(count, 'cable')} {'is' if count == 1 else 'are'} {label}, "
+            f"but {name} speaks {speaks} only ({fabric.cable_name(link)} first)",
             link,
         )
 
@@ -222,8 +225,8 @@ def _bare_hosts(case: Case) -> Iterator[Found]:
         gpus = fabric.gpus[fabric.host[fabric.gpus] == host].tolist()
         yield Found(
             level="warning",
-            message=f"{fabric.host_names[host]}: {number[host]} NICs, where most hosts have "
-            f"{usual}",
+            message=f"{fabric.host_names[host]}: {plural(number[host], 'NIC')}, "
+            f"where most hosts have {usual}",
             where=(fabric.host_names[host],),
             devices=frozenset((*nics, *gpus, *_switches_without(case, host, nics))),
             at=nics[0],
