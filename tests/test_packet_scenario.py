@@ -162,6 +162,28 @@ def test_a_deadlock_is_found_and_its_circle_named(expiry: bool) -> None:
     assert all(record.end_ps < 0 for record in result.records)
 
 
+def test_a_queue_that_nothing_leaves_is_stuck_whatever_its_threshold_is() -> None:
+    """Its headroom is in use and no packet of it can go, so it never looks at its threshold."""
+    leaves = range(4)
+    ways = [(f"{kind}{i}", f"L{i}") for kind in "abc" for i in leaves]
+    ways += [pair for i in leaves for pair in ((f"L{i}", f"S{i}"), (f"S{i}", f"L{(i + 1) % 4}"))]
+    topology = {
+        "kind": "custom",
+        "nodes": {f"{kind}{i}": "host" for kind in "abc" for i in leaves}
+        | {f"{kind}{i}": "switch" for i in leaves for kind in "LS"},
+        "links": [{"ends": list(way), "rate": "100Gbps", "delay": "300ns"} for way in ways],
+    }
+    flows = [
+        {"id": f"{kind}{i}", "src": f"{kind}{i}", "dst": f"{kind}{(i + 2) % 4}", "size": "2MiB"}
+        for kind in "abc"
+        for i in leaves
+    ]
+    network = {"cc": {"kind": "none"}, "buffer": {"total": "4MB"}}
+    result = run_scenario(load_scenario(scenario(topology, flows, network=network)))
+    assert result.status == "deadlocked"
+    assert len(result.to_dict()["network"]["deadlock"]) == 8  # all the way round
+
+
 def test_a_circle_that_does_not_close_is_a_caution() -> None:
     """The same flows, too short to fill the buffers: the run ends, and says what could happen."""
     flows = [

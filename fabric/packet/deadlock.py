@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dynamic detection of deadlock: paused links that wait for each other in a circle.
 
-From the set of paused links, every link is struck off again whose queue at its end would fall to
-its XON threshold if all packets left it that go on over links that are not (any more) in the set.
-What remains waits for itself (Hu et al., "Deadlocks in datacenter networks: why do they form, and
-how to avoid them", HotNets 2016).
+From the set of paused links, every link is struck off again whose queue at its end would resume it
+if all packets left it that go on over links that are not (any more) in the set: some must, as only
+a packet that leaves makes the queue look at its threshold, its headroom must be empty then, and
+what is stuck be at the XON threshold or below. What remains waits for itself (Hu et al., "Deadlocks
+in datacenter networks: why do they form, and how to avoid them", HotNets 2016).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def deadlock_cycle(state: PacketState) -> list[tuple[int, int]]:
         for queue in sorted(paused):
             row = state.ingress[queue]
             stuck = sum(size for out, size in held[queue].items() if out in paused)
-            if stuck <= _resume_level(state, row):
+            gone = int(row.held) + int(row.head) - stuck
+            if gone >= max(int(row.head), 1) and stuck <= _resume_level(state, row):
                 paused.discard(queue)
                 changed = True
     return _circle(paused, held, state)
