@@ -127,7 +127,7 @@ LOSSY = {"pfc": {"enabled": False}}
     [
         ({}, 0.01),
         ({**LOSSY, "recovery": "go-back-n"}, 0.01),
-        # It keeps at most a bandwidth-delay product under way, and hears of every fourth frame.
+        # 2.2 % slower; most likely its limit of a bandwidth-delay product under way, not shown.
         ({**LOSSY, "recovery": "selective-repeat"}, 0.03),
     ],
     ids=["lossless", "go-back-n", "selective-repeat"],

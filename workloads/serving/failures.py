@@ -2,9 +2,10 @@
 """What faults of the fabric do to replicas.
 
 A replica is one group: one rank that is lost takes all of it down, with everything that its memory
-held. It serves again when all of it is back, after a delay, when its weights are loaded. A replica
-between whose ranks, or from which to another, nothing can get any more, notices that as late as
-routing does.
+held. It serves again when all of it is back, after a delay that stands for its start and for
+loading its weights, which cross no link here (those of a pool that grows do). A replica between
+whose ranks, or from which to another, nothing can get any more, notices that as late as routing
+does.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class ServingModel(WorkloadModel):
         TransferModel(), description="pull | push | stream, or a mapping", examples=["push"]
     )
     restart_delay: Time = Field(
-        0, description="From the repair of what failed until a replica loads its weights again"
+        0, description="From the repair of what failed until a replica serves again"
     )
     autoscale: tuple[AutoscaleModel, ...] = Field((), description="Pools that grow and shrink")
     frontend: FrontendModel | None = Field(
