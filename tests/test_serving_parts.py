@@ -157,10 +157,11 @@ def test_a_cache_that_leaves_through_one_nic_takes_eight_times_as_long(kind: str
         kv_dtype=None,
         prefix="",
     )
-    flows = mover.between(0, 2150)
-    assert sum(flow.size_bytes for flow in flows) == 704_512_000
-    env.run(env.all_of([event for _, event in mover.send("r0", flows, 2150, *sides, engine)]))
-    bound_ps = mover.together_ps(flows, *sides, engine)
+    pieces = mover.between(0, 2150)
+    assert sum(piece.size_bytes for piece in pieces) == 704_512_000
+    posted = mover.send("r0", pieces, *sides, engine, read=True)
+    env.run(env.all_of([one.event for one in posted]))
+    bound_ps = mover.together_ps(pieces, *sides, engine)
     payload_ms = 8 * 1.76128
     assert bound_ps / 1e9 * network.efficiency() == pytest.approx(payload_ms, rel=5e-4)
     if kind == "fluid":

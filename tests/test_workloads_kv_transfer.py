@@ -198,3 +198,16 @@ def test_sources_hold_what_they_send(kv_heads: int, prefill_tp: int, decode_tp: 
         assert set(wanted) <= held
         if decode_tp >= prefill_tp:
             assert list(taken) == [j * prefill_tp // decode_tp]
+
+
+def test_messages_are_blocks_of_layers() -> None:
+    # 2,150 tokens are 135 blocks of 16, 80 layers, keys and values
+    assert set(kv_matrix(LLAMA, 8, 8, 2150, block=16).messages) == {21_600}
+    assert kv_matrix(LLAMA, 8, 8, 2150, block=64).messages[0] == 34 * 160
+    # each of two decode stages asks for the layers that it will have
+    halves = kv_matrix(LLAMA, 8, 8, 2150, block=16, decode_pp=2)
+    assert set(halves.messages) == {10_800}
+    assert len(halves.messages) == len(halves.transfers) == 16
+    assert kv_matrix(DEEPSEEK, 8, 1, 2150, block=64).messages == (34 * 61,)  # latents: one each
+    window = kv_matrix(load_shape("gpt-oss-20b"), 2, 2, 1000, block=16)
+    assert window.messages == ((63 + 8) * 12 * 2,) * 2  # half of the layers keep 128 tokens

@@ -56,11 +56,16 @@ class KvTransfer:
         Bytes of all transfers together; more than unique when heads or latents are replicated.
     transfers
         One `KvFlow` for each pair of ranks that has bytes to move, in order of rank.
+    messages
+        For each of `transfers`, the messages (descriptors) that it is made of: one for the keys
+        and one for the values of each block in each layer, one for both of a latent cache, one
+        for the state of a recurrent layer.
     """
 
     unique_bytes: int
     wire_bytes: int
     transfers: tuple[KvFlow, ...]
+    messages: tuple[int, ...]
 
 
 def held_heads(rank: int, *, tp: int, kv_heads: int) -> range:
@@ -147,6 +152,8 @@ def kv_matrix(
     >>> moved = kv_matrix(load_shape("llama-3.1-70b"), 8, 8, 2150)
     >>> moved.unique_bytes, moved.transfers[0]
     (704512000, KvFlow(src_rank=0, dst_rank=0, size_bytes=88064000))
+    >>> kv_matrix(load_shape("llama-3.1-70b"), 8, 8, 2150, block=16).messages[0]
+    21600
     """
     prefill, decode = ParallelismPlan(prefill_tp, prefill_pp), ParallelismPlan(decode_tp, decode_pp)
     for plan in (prefill, decode):
@@ -161,17 +168,21 @@ def kv_matrix(
     check_range(block, "block", MOST_TOKENS, least=1, what="tokens")
     element = kv_element_bytes(shape, kv_dtype)
     sent: Counter[tuple[int, int]] = Counter()
+    posted: Counter[tuple[int, int]] = Counter()
     both = [plan.stage_layers(shape.n_layers) for plan in (prefill, decode)]
     for stage, of_prefill in enumerate(both[0]):
         for to_stage, of_decode in enumerate(both[1]):
             layers = [index for index in of_prefill if index in of_decode]
             alike: Counter[Attention] = Counter()
-            states = 0
+            parts: Counter[Attention] = Counter()
+            states = mixers = 0
             for index in layers:
                 layer = shape.layers[index]
                 if layer.mixer is not None and tokens:
                     states += layer.mixer.state_bytes()
+                    mixers += 1
                 if layer.attention is not None:
+                    parts[layer.attention] += _messages(layer.attention, tokens, block)
                     alike[layer.attention] += layer_kv_bytes(
                         replace(layer, mixer=None), tokens, element_bytes=element, block=block
                     )
@@ -181,15 +192,25 @@ def kv_matrix(
 
             for i, j, part in _state_parts(states, prefill_tp, decode_tp):
                 sent[ends(i, j)] += part
+                posted[ends(i, j)] += mixers
             for attention, size in alike.items():
                 for j in range(decode_tp):
                     for i, part in _sources(attention, j, prefill_tp, decode_tp, size):
                         sent[ends(i, j)] += part
+                        posted[ends(i, j)] += parts[attention]
     flows = tuple(KvFlow(i, j, size) for (i, j), size in sorted(sent.items()) if size)
     return KvTransfer(
         unique_bytes=kv_bytes(shape, tokens, kv_dtype=kv_dtype, block=block),
         wire_bytes=sum(flow.size_bytes for flow in flows),
         transfers=flows,
+        messages=tuple(posted[flow.src_rank, flow.dst_rank] for flow in flows),
+    )
+
+
+def _messages(attention: Attention, tokens: int, block: int) -> int:
+    """Return the messages of one layer between two ranks: of whole blocks, keys and values."""
+    return -(-attention.kept_tokens(tokens) // block) * (
+        1 + isinstance(attention, GroupedAttention)
     )
 
 

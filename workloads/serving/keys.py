@@ -204,6 +204,12 @@ class TransferModel(FileModel):
     message_cost: Time = Field(
         0, description="Time that a rank takes to post one message: a K or V block of a layer"
     )
+    read_delay: Time = Field(
+        0, description="From the end of the prefill to the read of the decode side (pull)"
+    )
+    sync_cost: Time = Field(
+        0, description="Time that each piece of layers adds to the step that sends it (stream)"
+    )
     timeout: Time | None = Field(
         None, description="A prefilled cache that waits longer for decode blocks is dropped"
     )
@@ -213,6 +219,13 @@ class TransferModel(FileModel):
     stream_groups: int = Field(
         8, ge=1, description="Pieces of layers that a step sends while it computes (stream)"
     )
+
+    @model_validator(mode="after")
+    def _keys_mean_something(self) -> Self:
+        for key, mode in (("read_delay", "pull"), ("sync_cost", "stream")):
+            if getattr(self, key) and self.mode != mode:
+                raise fault(f"{self.mode} has none", expected=f"mode: {mode}", key=key)
+        return self
 
 
 class AutoscaleModel(FileModel):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import simpy
 
 from railweave.workloads.serving.ledger import Ledger
-from railweave.workloads.serving.steps import bound_ps, perform
+from railweave.workloads.serving.steps import Work, bound_ps, perform
 from railweave.workloads.step_load import StepLoad
 
 if TYPE_CHECKING:
@@ -311,11 +311,13 @@ class Replica:
         load = self._load(step)
         works = [stage.works(load) for stage in self.plan.stages]
         begun_ps = int(self.env.now)
-        if any(sequence.began_step is not None for sequence, _ in step):
+        begin = [(s, s.began_step) for s, _ in step if s.began_step is not None]
+        if begin:
             expected_ps = sum(bound_ps(self.engine, parts) for parts in works)
-            for sequence, tokens in step:
-                if sequence.began_step is not None:
-                    sequence.began_step(sequence, tokens, expected_ps)
+            added_ps = max(began(sequence, expected_ps) for sequence, began in begin)
+            for number, parts in enumerate(works):  # evenly over the stages
+                share = added_ps * (number + 1) // len(works) - added_ps * number // len(works)
+                parts.append(Work(wait_ps=share))
         for number, room in enumerate(self._rooms):
             with room.request() as turn:
                 yield turn

@@ -35,7 +35,7 @@ class Sequence:
         Fires when its blocks are set aside, where its cache comes from elsewhere.
     began_step, ended_step
         Called when a step that computes tokens of its prompt begins, with the time that the step
-        takes undisturbed in ps, and when it ends.
+        takes undisturbed in ps, and when it ends. The first returns what it adds to that time.
     computed, scheduled
         Tokens whose cache is there, and those besides that steps under way compute.
     made
@@ -63,7 +63,7 @@ class Sequence:
     target: int
     done: simpy.Event
     granted: simpy.Event | None = None
-    began_step: Callable[[Sequence, int, int], None] | None = None
+    began_step: Callable[[Sequence, int], int] | None = None
     ended_step: Callable[[Sequence], None] | None = None
     computed: int = 0
     scheduled: int = 0

@@ -187,8 +187,8 @@ class Ways:
         try:
             yield from self._reserve(request, source, target, sequence)
             transfer = self._handoff(
-                self._mover, prefilled, source, target, skip=sequence.found,
-                groups=self._workload.kv_transfer.stream_groups,
+                self._mover, prefilled, source, target, self._workload.kv_transfer,
+                skip=sequence.found,
             )  # fmt: skip
             if early:
                 yield from self._lost(self._prefill(request, source, prefilled), target)

@@ -8,10 +8,8 @@ or after it is the way's own: who sends while computing must know where to.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from railweave.fabric.errors import InputError
 from railweave.fabric.registry import Registry
 
 if TYPE_CHECKING:
@@ -20,9 +18,9 @@ if TYPE_CHECKING:
     import simpy
 
     from railweave.fabric.engine import Engine, FabricEnvironment
-    from railweave.fabric.flow import Flow
-    from railweave.workloads.kv_transfer import KvFlow
-    from railweave.workloads.serving.handoff.mover import KvMover
+    from railweave.workloads.serving.handoff.mover import KvMover, Piece
+    from railweave.workloads.serving.handoff.posting import Posting
+    from railweave.workloads.serving.keys import TransferModel
     from railweave.workloads.serving.replica import Replica
     from railweave.workloads.serving.sequence import Sequence
 
@@ -40,14 +38,16 @@ class Handoff(ABC):
         As the prefill replica has it.
     source, target
         The two replicas.
+    keys
+        What was asked for.
     skip
         Tokens that the target has cached already: they do not move.
-    groups
-        Pieces of layers that a step sends while it computes.
     """
 
     early: ClassVar[bool] = False
     """Whether the decode replica sets its blocks aside before the prefill begins."""
+    reads: ClassVar[bool] = False
+    """Whether the decode side posts the messages (RDMA READ), or the prefill side (WRITE)."""
 
     def __init__(
         self,
@@ -55,19 +55,18 @@ class Handoff(ABC):
         sequence: Sequence,
         source: Replica,
         target: Replica,
+        keys: TransferModel,
         *,
         skip: int = 0,
-        groups: int = 1,
     ) -> None:
         self.mover, self.sequence, self.source, self.target = mover, sequence, source, target
-        self.groups = groups
+        self.keys = keys
         self.tokens = sequence.prompt - skip
         self.skip = skip
         self.sent = 0  # tokens of those that move
         self.size_bytes = 0
         self._pieces = 0
-        self.under_way: list[simpy.Event] = []
-        self._flows: list[tuple[Flow, simpy.Event]] = []
+        self._posted: list[Posting] = []
         self.aborted = False
         self._watch()
 
@@ -91,53 +90,49 @@ class Handoff(ABC):
     def abort(self) -> None:
         """Send nothing more, and stop what is under way."""
         self.aborted = True
-        for flow, event in self._flows:
-            if not event.triggered:
-                event.defused = True
-                with suppress(InputError):  # it ends at this very instant
-                    self.engine.cancel(flow)
+        for one in self._posted:
+            one.stop()
 
     def _send(self, end: int) -> None:
         """Send the tokens up to ``end`` of those that move."""
         if end > self.sent and not self.aborted:
-            self._start(self.mover.between(self.sent, end), end - self.sent)
+            self._start(self.mover.between(self.sent, end))
             self.sent = end
 
-    def _start(self, flows: list[KvFlow], tokens: int) -> None:
+    def _start(self, pieces: list[Piece]) -> None:
         request = self.sequence.request
         if request.kv_start_ps < 0:
             request.kv_start_ps = int(self.env.now)
         piece = f".{self._pieces}" if self._pieces else ""
         again = f".a{request.attempts}" if request.attempts > 1 else ""
         self._pieces += 1
-        size = sum(flow.size_bytes for flow in flows)
+        size = sum(one.size_bytes for one in pieces)
         self.size_bytes += size
         self.target.inbound_bytes += size
-        events = self.mover.send(
-            f"{request.name}{again}{piece}", flows, tokens, self.source.plan, self.target.plan,
-            self.engine,
+        posted = self.mover.send(
+            f"{request.name}{again}{piece}", pieces, self.source.plan, self.target.plan,
+            self.engine, read=self.reads,
         )  # fmt: skip
-        self._flows += events
-        self.under_way += [event for _, event in events]
+        self._posted += posted
 
         def arrived(event: simpy.Event) -> None:
             event.defused = True  # one that was stopped
             self.target.inbound_bytes -= size
 
-        everything = self.env.all_of([event for _, event in events])
+        everything = self.env.all_of([one.event for one in posted])
         assert everything.callbacks is not None
         everything.callbacks.append(arrived)
 
     def arrival(self) -> simpy.Event:
         """Return the event that fires when all that was sent has come."""
-        event = self.env.all_of(self.under_way)
+        event = self.env.all_of([one.event for one in self._posted])
         event.defused = True  # it may be stopped when nobody waits any more
         return event
 
     def bound_ps(self) -> int:
         """Return the least that all of it takes on an empty fabric, in ps."""
-        flows = self.mover.between(0, self.tokens)
-        return self.mover.together_ps(flows, self.source.plan, self.target.plan, self.engine)
+        pieces = self.mover.between(0, self.tokens)
+        return self.mover.together_ps(pieces, self.source.plan, self.target.plan, self.engine)
 
 
 HANDOFFS: Final[Registry[type[Handoff]]] = Registry(

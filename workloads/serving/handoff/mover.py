@@ -1,30 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KV caches on their way from a prefill to a decode replica, as flows between their ranks."""
+"""KV caches between a prefill and a decode replica, as flows between their ranks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from railweave.fabric.chain import parallel
 from railweave.fabric.flow import Flow
 from railweave.fabric.units import PS_PER_S
-from railweave.workloads.kv_transfer import KvFlow, KvTransfer, kv_matrix
-from railweave.workloads.parallelism import ParallelismPlan
-from railweave.workloads.shapes_model import GroupedAttention
+from railweave.workloads.kv_transfer import KvTransfer, kv_matrix
+from railweave.workloads.serving.handoff.posting import Posting, Posts
 
 if TYPE_CHECKING:
-    import simpy
-
     from railweave.fabric.engine import Engine
     from railweave.fabric.graph import Fabric
     from railweave.fabric.routing import Routing
     from railweave.workloads.serving.replica import ReplicaPlan
     from railweave.workloads.shapes_model import ModelShape
 
-__all__ = ["KvMover"]
+__all__ = ["KvMover", "Piece"]
+
+
+class Piece(NamedTuple):
+    """Bytes from a prefill rank to a decode rank, and the messages that they are posted as."""
+
+    src_rank: int
+    dst_rank: int
+    size_bytes: int
+    messages: int
+
+    def part(self, number: int, parts: int) -> Piece:
+        """Return one of some parts as even as whole bytes and messages are.
+
+        Examples
+        --------
+        >>> Piece(0, 1, 10, 3).part(0, 2), Piece(0, 1, 10, 3).part(1, 2)
+        (Piece(0, 1, 5, 1), Piece(0, 1, 5, 2))
+        """
+        size, messages = (
+            whole * (number + 1) // parts - whole * number // parts
+            for whole in (self.size_bytes, self.messages)
+        )
+        return Piece(self.src_rank, self.dst_rank, size, messages)
 
 
 @dataclass(kw_only=True)
@@ -44,8 +64,8 @@ class KvMover:
     prefix
         What the ids of its flows begin with.
     message_ps
-        Time that a rank takes to post a message, one for the keys and one for the values of each
-        block in each layer (one for both of a latent cache), in ps.
+        Time that a rank takes to post a message (`KvTransfer.messages`), in ps; it posts one after
+        another, of all that it sends or reads.
     nic
         ``affine``: each GPU sends through its own NIC; ``single``: all over NVLink to the replica's
         first and out through its; ``rail``: over NVLink to the GPU on the rail of the receiver.
@@ -68,6 +88,7 @@ class KvMover:
     efficiency: float = 1.0
     routing: Routing | None = None
     _known: dict[int, KvTransfer] = field(default_factory=dict, repr=False)
+    _posts: Posts = field(default_factory=Posts, repr=False)
     _paths: dict[tuple[int, int, int], tuple[int, ...] | None] = field(
         default_factory=dict, repr=False
     )
@@ -89,58 +110,57 @@ class KvMover:
             )
         return known
 
-    def between(self, first: int, end: int) -> list[KvFlow]:
+    def between(self, first: int, end: int) -> list[Piece]:
         """Return what moves for the tokens ``first`` to ``end - 1`` of those that are to move."""
-        before = {flow[:2]: flow.size_bytes for flow in self.matrix(first).transfers}
-        return [
-            flow._replace(size_bytes=flow.size_bytes - before.get(flow[:2], 0))
-            for flow in self.matrix(end).transfers
-            if flow.size_bytes > before.get(flow[:2], 0)
-        ]
-
-    def messages(self, source: int, tokens: int) -> int:
-        """Return the messages that a prefill rank posts for so many tokens."""
-        stages = ParallelismPlan(self.prefill_tp, self.prefill_pp).stage_layers(self.shape.n_layers)
-        parts = 0
-        for index in stages[source // self.prefill_tp]:
-            attention = self.shape.layers[index].attention
-            parts += 0 if attention is None else 1 + isinstance(attention, GroupedAttention)
-        return parts * -(-tokens // self.block)
+        old, new = self.matrix(first), self.matrix(end)
+        before = {
+            flow[:2]: (flow.size_bytes, messages)
+            for flow, messages in zip(old.transfers, old.messages, strict=True)
+        }
+        found = []
+        for flow, messages in zip(new.transfers, new.messages, strict=True):
+            sent, posted = before.get(flow[:2], (0, 0))
+            if flow.size_bytes > sent:
+                found.append(Piece(*flow[:2], flow.size_bytes - sent, max(messages - posted, 1)))
+        return found
 
     def send(
         self,
         name: str,
-        flows: list[KvFlow],
-        tokens: int,
+        pieces: list[Piece],
         source: ReplicaPlan,
         target: ReplicaPlan,
         engine: Engine,
-    ) -> list[tuple[Flow, simpy.Event]]:
-        """Start flows now, for a piece of a cache of so many tokens; return them and their ends.
+        *,
+        read: bool,
+    ) -> list[Posting]:
+        """Start the flows of some pieces now, or as soon as their rank has posted what it has.
 
         Parameters
         ----------
         name
             What their ids begin with.
+        read
+            Whether the decode side posts (RDMA READ), or the prefill side (WRITE).
         """
         started = []
-        for flow in flows:
-            src, dst = source.devices[flow.src_rank], target.devices[flow.dst_rank]
+        for piece in pieces:
+            src, dst = source.devices[piece.src_rank], target.devices[piece.dst_rank]
+            posting_ps = piece.messages * self.message_ps
             cap = None
-            if self.message_ps:
-                posting_ps = self.messages(flow.src_rank, tokens) * self.message_ps
-                wire_bits = flow.size_bytes * 8 / self.efficiency
-                cap = max(int(wire_bits * PS_PER_S / max(posting_ps, 1)), 1)
-            sent = Flow(
-                id=f"{self.prefix}{name}.kv{flow.src_rank}-{flow.dst_rank}",
+            if posting_ps:
+                wire_bits = piece.size_bytes * 8 / self.efficiency
+                cap = max(int(wire_bits * PS_PER_S / posting_ps), 1)
+            flow = Flow(
+                id=f"{self.prefix}{name}.kv{piece.src_rank}-{piece.dst_rank}",
                 src=src,
                 dst=dst,
-                size_bytes=flow.size_bytes,
+                size_bytes=piece.size_bytes,
                 cap_bps=cap,
                 path=self._path(src, dst, source.devices[0], engine.fabric),
                 tag="kv",
             )
-            started.append((sent, engine.send(sent)))
+            started.append(self._posts.post(flow, dst if read else src, posting_ps, engine))
         return started
 
     def _path(self, src: int, dst: int, first: int, fabric: Fabric) -> tuple[int, ...] | None:
@@ -169,17 +189,17 @@ class KvMover:
         return (*routes.path(0), *routes.path(1))
 
     def together_ps(
-        self, flows: list[KvFlow], source: ReplicaPlan, target: ReplicaPlan, engine: Engine
+        self, pieces: list[Piece], source: ReplicaPlan, target: ReplicaPlan, engine: Engine
     ) -> int:
-        """Return the least that flows together take on an empty fabric, in ps."""
-        if not flows or self.nic != "affine":
+        """Return the least that pieces together take on an empty fabric, in ps."""
+        if not pieces or self.nic != "affine":
             return 0
         ranks = (*source.devices, *target.devices)
         first = len(source.devices)  # rank of the first target
         together = parallel(
             len(ranks),
-            tuple((flow.src_rank, first + flow.dst_rank) for flow in flows),
-            tuple(flow.size_bytes for flow in flows),
+            tuple((piece.src_rank, first + piece.dst_rank) for piece in pieces),
+            tuple(piece.size_bytes for piece in pieces),
             op="kv",
         )
         return engine.bound_ps(together, ranks)
