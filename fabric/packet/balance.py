@@ -49,9 +49,14 @@ def _load(runs: Any, ports: Any, egress: Any, hops: Any, row: Any, klass: Any) -
     """Return how long a way's queue is, in steps; a paused or broken way is longer than any."""
     run = runs[0]
     link = np.int64(hops[row].link)
-    if ports[link].up == 0 or (ports[link].blocked >> klass) & 1:
+    port = ports[link]
+    if port.up == 0 or (port.blocked >> klass) & 1:
         return np.int64(FOREVER)
-    return egress[link * run.classes + klass].bytes // run.spread_quantum
+    queue = link * run.classes + klass
+    size = egress[queue].bytes
+    if port.svc_queue == queue and port.svc_end <= run.now:  # left without an event
+        size -= port.svc_bytes
+    return size // run.spread_quantum
 
 
 @jit(inline=True)

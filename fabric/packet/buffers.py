@@ -7,7 +7,8 @@ switches", IEEE/ACM ToN 6(2), 1998. Pauses: IEEE 802.1Qbb; a pause frame jumps a
 port but waits for the frame on the wire, and pauses of one port take effect in their order.
 
 The end of a frame that nobody waits for has no event: its room counts as taken until a decision
-depends on it. So counters are upper bounds; `admit` makes them exact where that does not decide.
+depends on it. So counters are upper bounds; where those do not decide, `settle` makes them exact.
+A paused queue has no such frames: their ends may resume its sender.
 """
 
 from __future__ import annotations
@@ -29,7 +30,16 @@ from railweave.fabric.packet.layout import (
     TX_END,
 )
 
-__all__ = ["admit", "give_back", "refresh", "release", "send_pause", "serialise"]
+__all__ = [
+    "admit",
+    "give_back",
+    "leave_quietly",
+    "refresh",
+    "release",
+    "send_pause",
+    "serialise",
+    "settle",
+]
 
 _MOST_QUANTA = 65535
 PS_BYTE = 8 * 10**12
@@ -96,9 +106,62 @@ def _threshold(run: Any, own: Any, switch: Any) -> Any:
 
 
 @jit(inline=True)
+def leave_quietly(ports: Any, egress: Any, ingress: Any, switches: Any, link: Any) -> None:
+    """Free the room of a frame that has left a port without an event."""
+    port = ports[link]
+    size = port.svc_bytes
+    own = ingress[port.svc_in]
+    switch = switches[port.switch]
+    egress[port.svc_queue].bytes -= size
+    port.svc_queue = NONE
+    port.lazy = 0
+    switch.lazy -= 1
+    own.lazy -= 1
+    if own.kind == 0:
+        switch.shared -= size
+        return
+    before = max(own.held - own.reserve, 0)
+    own.held -= size
+    switch.shared -= before - max(own.held - own.reserve, 0)
+
+
+@jit
+def settle(
+    run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, number: Any
+) -> None:
+    """Free the room of every frame of a switch that has left without an event."""
+    for i in range(switches[number].first, switches[number].last):
+        link = swports[i]
+        port = ports[link]
+        if port.lazy == 1 and (
+            port.svc_end < run.now or (port.svc_end == run.now and link < run.tie)
+        ):
+            leave_quietly(ports, egress, ingress, switches, link)
+
+
+@jit(inline=True)
+def _resumes(
+    run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, own: Any,
+    number: Any,
+) -> Any:  # fmt: skip
+    """Tell whether a paused queue without headroom in use lies at its XON threshold or below."""
+    used = max(own.held - own.reserve, 0)
+    if own.alpha == 0.0:
+        return used <= own.xon
+    switch = switches[number]
+    free = switch.total - switch.shared
+    if used <= max(own.alpha * free - own.hysteresis, 0.0):
+        return True
+    if switch.lazy == 0 or used > own.alpha * (free + switch.lazy * run.frame) - own.hysteresis:
+        return False
+    settle(run, ports, egress, ingress, switches, swports, number)
+    return used <= max(own.alpha * (switch.total - switch.shared) - own.hysteresis, 0.0)
+
+
+@jit(inline=True)
 def release(
-    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, switches: Any,
-    queue: Any, size: Any, number: Any,
+    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
+    switches: Any, swports: Any, queue: Any, size: Any, number: Any,
 ) -> None:  # fmt: skip
     """Free the room of a packet of ingress ``queue``, and resume its sender."""
     switch = switches[number]
@@ -110,50 +173,34 @@ def release(
     own.head -= from_head
     before = max(own.held - own.reserve, 0)
     own.held -= size - from_head
-    used = max(own.held - own.reserve, 0)
-    switch.shared -= before - used
-    if own.off == 1 and own.head == 0:
-        if own.alpha > 0.0:
-            level = max(own.alpha * (switch.total - switch.shared) - own.hysteresis, 0.0)
-        else:
-            level = own.xon * 1.0
-        if used <= level:
-            own.off = 0
-            send_pause(runs, ev, wheel, far, ports, ingress, queue, 0)
+    switch.shared -= before - max(own.held - own.reserve, 0)
+    if (
+        own.off == 1
+        and own.head == 0
+        and _resumes(runs[0], ports, egress, ingress, switches, swports, own, number)
+    ):
+        own.off = 0
+        send_pause(runs, ev, wheel, far, ports, ingress, queue, 0)
 
 
 @jit(inline=True)
 def give_back(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
-    switches: Any, link: Any,
+    switches: Any, swports: Any, link: Any,
 ) -> None:  # fmt: skip
     """Free the room of the frame whose last bit has left a port, and resume its sender."""
     port = ports[link]
+    if port.lazy == 1:
+        leave_quietly(ports, egress, ingress, switches, link)
+        return
     size = port.svc_bytes
     queue = port.svc_in
     egress[port.svc_queue].bytes -= size
     port.svc_queue = NONE
-    if port.lazy == 1:
-        port.lazy = 0
-        switches[port.switch].lazy -= 1
-        ingress[queue].lazy -= 1
-    release(runs, ev, wheel, far, ports, ingress, switches, queue, size, np.int64(port.switch))
-
-
-@jit(inline=True)
-def _settle(
-    runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
-    switches: Any, swports: Any, number: Any,
-) -> None:  # fmt: skip
-    """Free the room of every frame of a switch that has left without an event."""
-    run = runs[0]
-    for i in range(switches[number].first, switches[number].last):
-        link = swports[i]
-        port = ports[link]
-        if port.lazy == 1 and (
-            port.svc_end < run.now or (port.svc_end == run.now and link < run.tie)
-        ):
-            give_back(runs, ev, wheel, far, ports, egress, ingress, switches, link)
+    release(
+        runs, ev, wheel, far, ports, egress, ingress, switches, swports, queue, size,
+        np.int64(port.switch),
+    )  # fmt: skip
 
 
 @jit(inline=True)
@@ -199,10 +246,12 @@ def admit(
                 return 1
             if attempt == 1 or switch.lazy == 0:
                 break
-            _settle(runs, ev, wheel, far, ports, egress, ingress, switches, swports, number)
+            settle(run, ports, egress, ingress, switches, swports, number)
         leaving.dropped += 1
         return 0
     if own.kind == 2:  # its sender held credit for it
+        if own.lazy > 0 and own.held + size > own.peak:
+            settle(run, ports, egress, ingress, switches, swports, number)
         switch.shared += size
         own.held += size
         own.peak = max(own.peak, own.held)
@@ -223,7 +272,7 @@ def admit(
             elif sure:
                 sure = above <= own.xoff
         if not sure:
-            _settle(runs, ev, wheel, far, ports, egress, ingress, switches, swports, number)
+            settle(run, ports, egress, ingress, switches, swports, number)
     used = max(own.held - own.reserve, 0)
     above = max(own.held + size - own.reserve, 0)
     if own.held + size <= own.reserve:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from railweave.fabric.jit import as_python
+from railweave.fabric.packet.buffers import settle
+
 if TYPE_CHECKING:
     from railweave.fabric.packet.state import PacketState
 
@@ -22,6 +25,11 @@ __all__ = ["deadlock_cycle"]
 
 def deadlock_cycle(state: PacketState) -> list[tuple[int, int]]:
     """Return the (link, priority) of a circle of paused links that can never move, or nothing."""
+    for number in range(len(state.switches)):
+        as_python(
+            settle, state.run, state.ports, state.egress, state.ingress, state.switches,
+            state.swports, number,
+        )  # fmt: skip
     classes = len(state.priorities)
     paused: set[int] = {
         int(link) * classes + klass

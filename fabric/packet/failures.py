@@ -133,6 +133,7 @@ class Failures:
         if not self.changing:
             raise InputError("links that change during a packet run must be announced")
         state.run.now = max(int(state.run.now), change.at_ps)
+        state.run.tie = lay.FOREVER  # all events of this instant have been
         self.change(state, change.link, up=change.up, rate_bps=change.rate_bps)
         self._watch_for(change)
 
@@ -239,7 +240,7 @@ class Failures:
             state.grow_events(len(state.ev) // lay.BLOCK + state.spare)
         as_python(
             flush, state.runs, state.ev, state.wheel, state.far, state.ports, state.egress,
-            state.ingress, state.switches, state.packets, state.qps, queue,
+            state.ingress, state.switches, state.swports, state.packets, state.qps, queue,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ storms

@@ -10,7 +10,7 @@ import numpy as np
 from railweave.fabric._walk import mix
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.balance import choose
-from railweave.fabric.packet.buffers import PS_BYTE, admit, give_back, refresh
+from railweave.fabric.packet.buffers import PS_BYTE, admit, leave_quietly, refresh
 from railweave.fabric.packet.elision import arrive, board, leave, let_go
 from railweave.fabric.packet.events import pull, push
 from railweave.fabric.packet.hosts import post, wake
@@ -250,7 +250,7 @@ def advance(
                 klass = np.int64(packet.flag >> CLASS_BITS)
                 port = ports[onward]
                 if port.svc_queue >= 0 and port.svc_end <= now:
-                    give_back(runs, ev, wheel, far, ports, egress, ingress, switches, onward)
+                    leave_quietly(ports, egress, ingress, switches, onward)
                 queue = link * run.classes + klass
                 out = onward * run.classes + klass
                 taken = 1
@@ -381,6 +381,7 @@ def advance(
             if _check(runs, ev, wheel, far, ports, egress) == 1:
                 return SUSPECT
         elif kind == LINK_CHANGE:
+            run.tie = 0  # frames that end now leave after it
             return ACTION
         else:
             number = entity & _KINDS
@@ -423,8 +424,8 @@ def advance(
                 )
         if kick >= 0:
             start(
-                runs, ev, wheel, far, ports, egress, ingress, switches, packets, qps, rates,
-                nodes, hops, bits, kick,
+                runs, ev, wheel, far, ports, egress, ingress, switches, swports, packets, qps,
+                rates, nodes, hops, bits, kick,
             )  # fmt: skip
         burst += 1
         if burst == _BURST:

@@ -157,6 +157,8 @@ RUN: Final = np.dtype(
         ("overhead", "i8"),  # of a data packet on the wire, and the first's further overhead
         ("first", "i8"),
         ("gap", "i8"),  # wire bytes that buffers do not hold: preamble and gap
+        ("frame", "i8"),  # of the largest frame on the wire
+        ("eager", "i8"),  # 1: every end of a frame has an event, if nobody waits for it too
         ("cut", "i8"),  # cut-through
         ("fold", "i8"),  # arrivals that change nothing need no event
         ("ack_wire", "i8"),

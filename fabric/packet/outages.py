@@ -63,7 +63,7 @@ def lose(
 @jit
 def flush(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
-    switches: Any, packets: Any, qps: Any, queue: Any,
+    switches: Any, swports: Any, packets: Any, qps: Any, queue: Any,
 ) -> None:  # fmt: skip
     """Drop all packets that wait in an egress queue of a switch."""
     run = runs[0]
@@ -83,7 +83,10 @@ def flush(
             run.drops_down += 1
         else:
             run.drops_watchdog += 1
-        release(runs, ev, wheel, far, ports, ingress, switches, held, size, np.int64(port.switch))
+        release(
+            runs, ev, wheel, far, ports, egress, ingress, switches, swports, held, size,
+            np.int64(port.switch),
+        )  # fmt: skip
         if ports[source].credit == 1:
             key = (EFFECTIVE << CLASS_SHIFT) | (CREDIT << KIND_SHIFT) | (source << 4)
             key |= held - source * run.classes

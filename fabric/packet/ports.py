@@ -96,14 +96,15 @@ def _pick(egress: Any, port: Any, first: Any, ready: Any, strict: Any, classes: 
 @jit(inline=True)
 def start(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, ingress: Any,
-    switches: Any, packets: Any, qps: Any, rates: Any, nodes: Any, hops: Any, bits: Any, link: Any,
+    switches: Any, swports: Any, packets: Any, qps: Any, rates: Any, nodes: Any, hops: Any,
+    bits: Any, link: Any,
 ) -> None:  # fmt: skip
     """Start the next frame of a port, or see to it that it is tried when the wire is free."""
     run = runs[0]
     port = ports[link]
     now = run.now
     if port.svc_queue >= 0 and port.svc_end <= now:
-        give_back(runs, ev, wheel, far, ports, egress, ingress, switches, link)
+        give_back(runs, ev, wheel, far, ports, egress, ingress, switches, swports, link)
     if port.busy > now:
         if port.pending == 0 and port.mask & ~port.blocked != 0:
             when = port.busy
@@ -213,7 +214,7 @@ def start(
         port.svc_in = held
         port.svc_bytes = inner
         port.svc_end = end
-        if ingress[held].off == 1:
+        if ingress[held].off == 1 or run.eager == 1:
             need = True
         if not need:
             port.lazy = 1

@@ -129,6 +129,7 @@ def _set_run(state: PacketState, tracing: bool) -> None:
     run.ack_wire = network.ack_wire_bytes(framing) or 86
     run.cnp_wire = run.ack_wire if network.ack_bytes is not None else run.ack_wire + _CNP_EXTRA
     run.pfc_wire = _PFC_WIRE
+    run.eager = int(not settings.lazy_ends)
     run.nic_first = int(settings.nic_first)
     run.sender_ends = int(settings.fct_at_sender)
     run.pfc_expiry = int(settings.pfc_expiry)
@@ -151,6 +152,8 @@ def _set_run(state: PacketState, tracing: bool) -> None:
     in_order = settings.spread in ("none", "flowlet")
     run.fold = int(state.mode == lay.TRUST and in_order)
     prepare_trimming(state)
+    full = -(-run.mtu // 4) * 4 + run.overhead + run.first
+    run.frame = max(full, run.ack_wire, run.cnp_wire, run.trim_wire, run.pull_wire)
     _set_timeouts(state)
     run.retries = settings.retries
     cc = state.cc

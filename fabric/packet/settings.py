@@ -219,6 +219,9 @@ class PacketSettings:
         Ends of messages whose times are kept, to compare runs by.
     use_wheel
         Keep near events in a timing wheel, else all in the heap: the same results, slower.
+    lazy_ends
+        The end of a frame that nobody waits for has no event, else each has: the same results,
+        slower.
     """
 
     ack_control: bool = True
@@ -270,6 +273,7 @@ class PacketSettings:
     quantum: int = 1
     ends_kept: int = 0
     use_wheel: bool = True
+    lazy_ends: bool = True
 
     @property
     def drops_on_storms(self) -> bool:

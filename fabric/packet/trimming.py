@@ -75,6 +75,7 @@ def trim(
             and mix(port.draws ^ mix(word ^ _COIN)) >> np.uint64(63) == 0
         ):
             row.bytes += more
+            row.peak = max(row.peak, row.bytes)
             switch.shared += more
             pair, psn, at, wire = packet.qp, packet.psn, packet.at, packet.wire
             node, held, flag, again = packet.node, packet.ingress, packet.flag, packet.again
