@@ -35,6 +35,7 @@ def on_nics_left(fabric: Fabric) -> Fabric:
     wired[fabric.link_src[fabric.link_up & fabric.link_network]] = True
     affine = fabric.gpu_nic.copy()
     nic = affine[fabric.gpus]
+    wired &= ~fabric.front_end
     lost = fabric.gpus[(nic >= 0) & ~wired[nic]]
     users = np.bincount(nic[nic >= 0], minlength=fabric.n_devices)
     for gpu in lost.tolist():

@@ -55,7 +55,7 @@ class Fabric:
         int32 (m,): `LinkModel`.
     link_tier
         Tier class of each link: ``nvlink``, ``pcie``, ``host-leaf``, ``leaf-spine``,
-        ``spine-core`` or ``link``.
+        ``spine-core``, ``link``, or ``front-end`` in a service's network of its own.
     link_up
         bool (m,): False where the link was taken out of service.
     gpu_nic
@@ -109,6 +109,14 @@ class Fabric:
     def nics(self) -> NDArray[np.int32]:
         """Device indices of all NICs in file order; NIC k has address 10.0.0.0 + k."""
         return np.flatnonzero(self.kind == DeviceKind.NIC).astype(np.int32)
+
+    @cached_property
+    def front_end(self) -> NDArray[np.bool_]:
+        """Bool (n,): whether a device belongs to the front-end network, apart from the GPUs'."""
+        links = np.array([tier == "front-end" for tier in self.link_tier], np.bool_)
+        found = np.zeros(self.n_devices, np.bool_)
+        found[self.link_src[links]] = True
+        return found
 
     @cached_property
     def switches(self) -> NDArray[np.int32]:
@@ -186,6 +194,11 @@ class Fabric:
         number = self.host_index[host]
         return [int(i) for i in np.flatnonzero((self.host == number) & (self.kind == kind))]
 
+    def nics_of(self, host: str) -> list[int]:
+        """Return the device indices of a host's NICs, in order, without that of its front end."""
+        found = self.parts(host, DeviceKind.NIC)
+        return found if len(found) < 2 else [nic for nic in found if not self.front_end[nic]]
+
     def endpoint(self, name: str) -> int:
         """Return the device where a flow named ``name`` starts or ends.
 
@@ -197,7 +210,7 @@ class Fabric:
             Unknown name; a host with several NICs; a device that neither sends nor receives.
         """
         if name in self.host_index:
-            nics = self.parts(name, DeviceKind.NIC)
+            nics = self.nics_of(name)
             if len(nics) == 1:
                 return nics[0]
             listed = ", ".join(self.device_names[i] for i in nics)

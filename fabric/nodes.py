@@ -191,7 +191,7 @@ class Machines:
         """NICs that the ranks of the first node may use."""
         mine = {int(self.fabric.host[d]) for d, n in zip(self.devices, self.node, strict=True)
                 if n == 0}  # fmt: skip
-        nics = self.fabric.nics
+        nics = self.fabric.nics[~self.fabric.front_end[self.fabric.nics]]
         return nics[np.isin(self.fabric.host[nics], sorted(mine))]
 
     @cached_property

@@ -7,14 +7,17 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from railweave.fabric.errors import InputError
 from railweave.workloads.workload import locating
 
 if TYPE_CHECKING:
     from railweave.fabric.engine import Engine, FabricEnvironment
     from railweave.fabric.faults import FaultPlan, LinkChange
+    from railweave.fabric.graph import Fabric
     from railweave.scenario import Scenario
+    from railweave.topologies.front_end import FrontEnd
 
-__all__ = ["fault_plan", "fault_rows", "schedule_faults"]
+__all__ = ["fault_plan", "fault_rows", "schedule_faults", "with_front_end"]
 
 
 def fault_plan(scenario: Scenario) -> FaultPlan:
@@ -30,6 +33,7 @@ def fault_plan(scenario: Scenario) -> FaultPlan:
     from railweave.topologies.load import build_topology
 
     fabric = build_topology(scenario.topology, network=scenario.model.network)
+    fabric = with_front_end(scenario, fabric)
     faults = [
         Fault(
             at_ps=fault.at,
@@ -47,6 +51,29 @@ def fault_plan(scenario: Scenario) -> FaultPlan:
     if scenario.model.routing.failover == "none":
         return plan
     return replace(plan, fabric=on_nics_left(plan.fabric))
+
+
+def with_front_end(scenario: Scenario, fabric: Fabric) -> Fabric:
+    """Return a fabric with the front-end network that workloads of a scenario need beside it.
+
+    Raises
+    ------
+    InputError
+        Workloads want different ones: there is one for all.
+    """
+    found: FrontEnd | None = None
+    for workload in scenario.workloads:
+        wanted = workload.model.front_end
+        with locating(scenario.document, *workload.loc, "frontend"):
+            if found is not None and wanted is not None and wanted != found:
+                raise InputError(
+                    "it is not the front-end network of the workload before",
+                    expected="the same keys: servers have one front-end network",
+                )
+            if found is None and wanted is not None:
+                fabric = wanted.join(fabric)
+        found = found or wanted
+    return fabric
 
 
 def schedule_faults(env: FabricEnvironment, engine: Engine, faults: FaultPlan) -> None:

@@ -238,8 +238,6 @@ class Result:
         A row per step of training and inference workloads.
     requests
         A row for each request of serving workloads, for ``requests.csv``.
-    frontends
-        Front-end networks of serving workloads by name, as topology files, for ``frontend.yaml``.
     tracks
         What workloads did when, on tracks of their own in ``trace.json``.
     classes
@@ -281,7 +279,6 @@ class Result:
     executed: tuple[CollectiveRecord, ...] = field(repr=False)
     links: LinkTable = field(repr=False)
     requests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    frontends: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     tracks: tuple[TrackSpan, ...] = field(default=(), repr=False)
     classes: Mapping[str, LinkCounters] = field(default_factory=dict, repr=False)
     steps: tuple[Mapping[str, Any], ...] = ()

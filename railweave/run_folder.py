@@ -52,13 +52,9 @@ PORTS_FILE: Final = "ports.csv"
 CLASSES_FILE: Final = "classes.csv"
 """Bytes by link and class of traffic; only in the folder of a run with a serving workload."""
 
-FRONTEND_FILE: Final = "frontend.yaml"
-"""The front-end network of the first serving workload that has one, for ``topo draw``."""
-
 OPTIONAL_FILES: Final = (
     REQUESTS_FILE,
     CLASSES_FILE,
-    FRONTEND_FILE,
     TIMELINE_FILE,
     PORTS_FILE,
     *PARQUET_FILES,
@@ -190,8 +186,6 @@ def run_files(result: Result, stopwatch: Stopwatch) -> dict[str, str]:
     }
     if result.requests:
         files[REQUESTS_FILE] = _requests_csv(result)
-    for topology in list(result.frontends.values())[:1]:
-        files[FRONTEND_FILE] = yaml_text(topology)
     if result.classes:
         files[CLASSES_FILE] = _classes_csv(result)
     if result.port_series:

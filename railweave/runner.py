@@ -438,7 +438,6 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         records=records,
         executed=executed,
         links=table,
-        frontends=dict(findings.frontends),
         classes=engine.class_counters() if findings.requests else {},
         network={**fault_rows(run.faults, until_ps=now), **engine.network()},
         link_columns=engine.link_columns(),

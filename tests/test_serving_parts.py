@@ -28,11 +28,13 @@ from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.handoff.mover import KvMover
 from railweave.workloads.serving.memory import MEMORIES
 from railweave.workloads.serving.pools import place_pools
-from railweave.workloads.serving.replica import Replica, ReplicaPlan
+from railweave.workloads.serving.replica import Replica
+from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.request import Request
 from railweave.workloads.serving.routers import ROUTERS
 from railweave.workloads.serving.sequence import Sequence
 from railweave.workloads.serving.steps import Stage, repeats
+from railweave.workloads.serving.waiting import waiting_lines
 from railweave.workloads.shapes import load_shape
 from railweave.workloads.step_load import StepLoad
 from railweave.workloads.workload import find_kind
@@ -281,7 +283,7 @@ def test_blocks_are_given_first_come_first_served() -> None:
         here.reserve(sequence)
     granted = [s.granted.triggered for s in sequences if s.granted is not None]
     assert granted == [True, False, False]  # nobody overtakes
-    assert list(here.waiting_lines()) == [
+    assert list(waiting_lines([here], [])) == [
         f"request {name} waits for {blocks} KV blocks of decode0, where 3 of 10 are free and r0 "
         "hold the rest"
         for name, blocks in (("r1", 7), ("r2", 1))

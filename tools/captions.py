@@ -60,10 +60,10 @@ def add_captions(scene: Scene, layout: Layout) -> None:
     for level, row in layout.rows.items():
         numbers = tiers.levels[level]
         members = [switch for number in numbers for switch in tiers.nodes[number].members]
-        models = sorted({fabric.model[s] for s in members if fabric.model[s]})
-        kind = models[0] if len(models) == 1 else f"{len(models)} models"
+        models = {fabric.model[s] for s in members}
+        kind = max(models) if len(models) == 1 else f"{len(models)} models"
         count = f"{len(members):,} \N{MULTIPLICATION SIGN} {kind}"
-        lines = [count if models else plural(len(members), "switch"), *_each_box(layout, numbers)]
+        lines = [count if kind else plural(len(members), "switch"), *_each_box(layout, numbers)]
         _caption(scene, scale, row.y + row.height / 2 - 2, tiers.level_name(level), lines)
     sizes = sorted(set(tiers.gpus_of_hosts.tolist()))
     lines = [plural(len(fabric.host_names), "host")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from railweave.tools.overlay import LinkLoads
     from railweave.tools.ranks import RankMap
 
-__all__ = ["DrawnRun", "overlay_of", "with_failures"]
+__all__ = ["DrawnRun", "as_run", "overlay_of", "with_failures"]
 
 FAILURES, RANKS = "failures", "ranks"
 OVERLAYS: Final = (*(measure.key for measure in MEASURES), FAILURES, RANKS)
@@ -34,6 +34,16 @@ class DrawnRun:
     fabric: Fabric
     loads: LinkLoads | None = None
     ranks: RankMap | None = None
+
+
+def as_run(fabric: Fabric, run: Path | None) -> Fabric:
+    """Return a fabric with the front-end network that a run had beside it."""
+    if run is None or not (run / "scenario.yaml").is_file():
+        return fabric
+    from railweave.fault_schedule import with_front_end
+    from railweave.scenario import load_scenario
+
+    return with_front_end(load_scenario(run / "scenario.yaml"), fabric)
 
 
 def with_failures(fabric: Fabric, names: Sequence[str]) -> Fabric:

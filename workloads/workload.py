@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.fabric.network import NetworkSettings
     from railweave.fabric.routing import Routing
+    from railweave.topologies.front_end import FrontEnd
 
 __all__ = [
     "Findings",
@@ -92,6 +93,11 @@ class WorkloadModel(FileModel):
     )
     start: Time = Field(0, description="When it begins")
     placement: PlacementModel | None = Field(None, description="Instead of the scenario's")
+
+    @property
+    def front_end(self) -> FrontEnd | None:
+        """The front-end network that it needs beside the fabric, if any."""
+        return None
 
     def explicit(self, base: Path, *, seed: int = 1) -> Self:
         """Return the same workload without references to files, relative to ``base``, it reads.
@@ -192,8 +198,6 @@ class Findings:
         Workload name -> function that summarises it up to now (partial runs call it too): counts
         such as ``requests``, and a `railweave.workloads.stats.time_stats` mapping per time. The
         summary of a run prints both.
-    frontends
-        Workload name -> the front-end network of its service, as a topology file has it.
     tracks
         Functions that return what was done when, on tracks of their own in a timeline.
     steps
@@ -209,7 +213,6 @@ class Findings:
     collectives: list[dict[str, Any]] = field(default_factory=list)
     serving: dict[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     requests: list[Callable[[], list[dict[str, Any]]]] = field(default_factory=list)
-    frontends: dict[str, dict[str, Any]] = field(default_factory=dict)
     tracks: list[Callable[[], list[TrackSpan]]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -120,14 +120,14 @@ def draw(
     force: Force = False,
 ) -> None:
     """Draw it, with what a run did to its links if one is given."""
-    from railweave.tools.drawn_run import overlay_of, with_failures
+    from railweave.tools.drawn_run import as_run, overlay_of, with_failures
     from railweave.tools.render import draw as draw_fabric
     from railweave.tools.render import picture_format
 
     ending = output.suffix.removeprefix(".") if output is not None else ""
     chosen = picture_format(form or ending or "svg")
     _, fabric = open_topology(source)
-    fabric = with_failures(fabric, fail or ())
+    fabric = with_failures(as_run(fabric, run), fail or ())
     drawn = overlay_of(fabric, run=run, overlay=overlay, flow=flow)
     groups = [group for part in expand or () for group in part.split(",")] or None
     path = output or Path(f"{fabric.name}.{chosen}")

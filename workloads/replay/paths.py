@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from railweave.fabric.errors import InputError
-from railweave.fabric.graph import DeviceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +88,7 @@ def _hop(fabric: Fabric, name: str, *, ends: tuple[int, int]) -> tuple[int, int 
         if host >= 0 and name == fabric.host_names[host]:
             return end, None
     if name in fabric.host_names:
-        nics = fabric.parts(name, DeviceKind.NIC)
+        nics = fabric.nics_of(name)
         if len(nics) == 1:
             return nics[0], None
     device, colon, port = name.partition(":")

@@ -4,8 +4,8 @@
 A replica is one group: one rank that is lost takes all of it down, with everything that its memory
 held. It serves again when all of it is back, after a delay that stands for its start and for
 loading its weights, which cross no link here (those of a pool that grows do). A replica between
-whose ranks, or from which to another, nothing can get any more, notices that as late as routing
-does.
+whose ranks, from which to another, or from the clients to which nothing can get any more, notices
+that as late as routing does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from railweave.fabric.faults import LinkChange
     from railweave.workloads.serving.fleet import Fleet
+    from railweave.workloads.serving.frontend import Frontend
     from railweave.workloads.serving.handoff.mover import KvMover
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.serving.replica import Replica
     from railweave.workloads.serving.request import Request
-    from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
 
 __all__ = ["Failures", "Outage"]
@@ -66,7 +66,7 @@ class Failures:
 
     Parameters
     ----------
-    workload, context, fleet, mover, shape
+    workload, context, fleet, mover, frontend
         What is served, on what.
 
     Attributes
@@ -81,10 +81,10 @@ class Failures:
         context: WorkloadContext,
         fleet: Fleet,
         mover: KvMover | None,
-        shape: ModelShape,
+        frontend: Frontend,
     ) -> None:
         self._workload, self._context, self._fleet = workload, context, fleet
-        self._mover = mover
+        self._mover, self._frontend = mover, frontend
         self.outages: list[Outage] = []
         self._down: dict[Replica, Outage] = {}
         self._split: set[Replica] = set()  # between whose ranks nothing gets
@@ -158,9 +158,14 @@ class Failures:
         left = Routing(
             context.fabric.with_links(up=self._known), policy=before.policy, seed=before.seed
         )
+        # When the gateway itself is cut off, nobody can tell a lost server from another.
+        front = self._frontend if _joined(left, self._frontend.outside) else None
         for replica in self._fleet.replicas:
             devices = replica.plan.devices
-            joined = _joined(left, [(a, b) for a in devices for b in devices if a != b])
+            pairs = [(a, b) for a in devices for b in devices if a != b]
+            if front is not None:
+                pairs += front.pairs(replica.plan)
+            joined = _joined(left, pairs)
             if not joined and replica not in self._down:
                 self._split.add(replica)
                 self._fail(replica)

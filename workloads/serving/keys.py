@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from railweave.fabric.fields import FileModel, Rate, Size, Time, fault
+from railweave.topologies.front_end import FrontEnd
 from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.traces import LengthMoments
 from railweave.workloads.workload import PlacementModel  # noqa: TC001 - pydantic reads it
@@ -247,10 +248,30 @@ class AutoscaleModel(FileModel):
 
 
 class FrontendModel(FileModel):
-    """The network that requests and tokens cross, apart from the fabric of the GPUs."""
+    """The network that requests and tokens cross, apart from the fabric of the GPUs.
 
-    rate: Rate = Field(25 * 10**9, description="Of each link")
+    A token of English text is about four characters (llm-d's picker estimates so too). All else
+    is assumed: a streamed token is a server-sent event with a ``chat.completion.chunk`` as JSON
+    around it, some 200 to 250 bytes with an id of 32 digits.
+    """
+
+    rate: Rate = Field(25 * 10**9, description="Of a server's front-end link")
+    core_rate: Rate = Field(
+        100 * 10**9, description="Of the links of the gateway, of the clients, between switches"
+    )
     delay: Time = Field(
         50 * 10**6, description="From a client to the gateway, and from there to a server"
     )
-    bytes_per_token: Size = Field(4, description="Of prompts and of streamed tokens")
+    servers_per_leaf: int = Field(32, ge=1, description="Servers on a front-end leaf")
+    bytes_per_token: Size = Field(4, description="Of a prompt")
+    token_message: Size = Field(256, description="Of a streamed token, with what is around it")
+
+    @property
+    def network(self) -> FrontEnd:
+        """What is built of it."""
+        return FrontEnd(
+            rate_bps=self.rate,
+            core_rate_bps=self.core_rate,
+            delay_ps=self.delay,
+            servers_per_leaf=self.servers_per_leaf,
+        )

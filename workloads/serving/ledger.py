@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from railweave.workloads.serving.batching import Step
-    from railweave.workloads.serving.replica import Replica, ReplicaPlan
+    from railweave.workloads.serving.replica import Replica
+    from railweave.workloads.serving.replica_plan import ReplicaPlan
     from railweave.workloads.serving.sequence import Sequence
 
 __all__ = ["Ledger", "Span"]

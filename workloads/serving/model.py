@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from railweave.topologies.front_end import FrontEnd
     from railweave.workloads.serving.arrivals import Arrivals
 
 __all__ = ["ServingModel"]
@@ -153,6 +154,11 @@ class ServingModel(WorkloadModel):
             )
         if self.colocated is not None and self.router.order != "prefill-first":
             raise fault("there is one pool to choose from", expected="no order", key="router")
+
+    @property
+    def front_end(self) -> FrontEnd | None:
+        """The front-end network that it needs beside the fabric."""
+        return None if self.frontend is None else self.frontend.network
 
     @property
     def pools(self) -> dict[str, PoolModel]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from railweave.fabric.devices import gpu_model
 from railweave.workloads.compute import arithmetic_formats
 from railweave.workloads.memory import memory_fit
-from railweave.workloads.serving.replica import ReplicaPlan
+from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.steps import Stage
 
 if TYPE_CHECKING:

@@ -134,8 +134,6 @@ class ServingReport:
             found["sent_again"] = sum(max(request.attempts - 1, 0) for request in self._requests)
         if self._run.autoscaler.events:
             found["autoscale"] = self._run.autoscaler.events
-        if self._workload.frontend is not None:
-            found["frontend"] = self._run.frontend.summary()
         return found
 
     def _prefix(self) -> dict[str, Any]:
@@ -262,6 +260,7 @@ class ServingReport:
             "kv_end_ps": mark(request.kv_end_ps),
             "first_token_ps": mark(request.first_ps),
             "end_ps": mark(request.last_ps),
+            "answered_ps": mark(request.answered_ps),
             "kv_bytes": request.kv_bytes,
             "found_tokens": request.found_tokens,
             "preemptions": request.preemptions,

@@ -59,7 +59,9 @@ class Request:
     local_prefill
         Whether the replica that decodes it computed its prompt too.
     return_ps
-        What each token took from the server to the client.
+        What the first token took from the server to the client; -1: it has not come.
+    answered_ps
+        When the last token had come to the client.
     """
 
     number: int
@@ -91,7 +93,8 @@ class Request:
     preemptions: int = 0
     attempts: int = 0
     local_prefill: bool = False
-    return_ps: int = 0
+    return_ps: int = -1
+    answered_ps: int = -1
 
     @classmethod
     def of(cls, number: int, asked: TraceRequest, *, start_ps: int) -> Request:
@@ -120,12 +123,12 @@ class Request:
     @property
     def ttft_ps(self) -> int:
         """Time to first token: arrival to first token, both at the client."""
-        return self.first_ps + self.return_ps - self.arrival_ps
+        return self.first_ps + max(self.return_ps, 0) - self.arrival_ps
 
     @property
     def e2e_ps(self) -> int:
         """Arrival to last token, both at the client."""
-        return self.last_ps + self.return_ps - self.arrival_ps
+        return self.answered_ps - self.arrival_ps
 
     @property
     def tpot_ps(self) -> int | None:

@@ -33,6 +33,8 @@ class Sequence:
         Fires when it has nothing more to do here.
     granted
         Fires when its blocks are set aside, where its cache comes from elsewhere.
+    first_token
+        Called when the first token that it generates here comes out.
     began_step, ended_step
         Called when a step that computes tokens of its prompt begins, with the time that the step
         takes undisturbed in ps, and when it ends. The first returns what it adds to that time.
@@ -63,6 +65,7 @@ class Sequence:
     target: int
     done: simpy.Event
     granted: simpy.Event | None = None
+    first_token: Callable[[], None] | None = None
     began_step: Callable[[Sequence, int], int] | None = None
     ended_step: Callable[[Sequence], None] | None = None
     computed: int = 0

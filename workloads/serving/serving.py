@@ -25,6 +25,7 @@ from railweave.workloads.serving.setup import (
     make_requests,
     plan_replicas,
 )
+from railweave.workloads.serving.waiting import waiting_lines
 from railweave.workloads.serving.way import Ways
 from railweave.workloads.workload import WorkloadContext, workload_kind
 
@@ -66,15 +67,15 @@ class ServingRun:
             handoff = HANDOFFS.get(workload.kv_transfer.mode)
         plans = plan_replicas(workload, context, self.shape)
         mover = None if workload.colocated is not None else self._mover()
-        check_routes(plans, mover, context)
+        self.frontend = Frontend(workload.frontend, context)
+        check_routes(plans, mover, self.frontend, context)
         self.requests, self._arrivals = make_requests(workload, context, self.shape, plans)
         pools = make_replicas(plans, workload, context, self.shape, self.requests)
         self.fleet = Fleet(pools, workload.router, context)
-        self.frontend = Frontend(workload.frontend, context, self.fleet)
         self.ways = Ways(
             workload, context, self.fleet, self.frontend, mover, handoff if mover else None
         )
-        self.failures = Failures(workload, context, self.fleet, mover, self.shape)
+        self.failures = Failures(workload, context, self.fleet, mover, self.frontend)
         self.autoscaler = Autoscaler(workload, context, self.fleet, self.shape)
 
     def _mover(self) -> KvMover:
@@ -103,8 +104,6 @@ class ServingRun:
         context.findings.requests.append(report.rows)
         context.findings.tracks.append(report.tracks)
         context.findings.waiting.append(self._waiting)
-        if self._workload.frontend is not None:
-            context.findings.frontends[context.name] = self.frontend.topology()
         served = [request for request in self.requests if not request.rejected]
         self.failures.start()
         self.autoscaler.start(lambda: self.open_requests)
@@ -117,14 +116,9 @@ class ServingRun:
     def _serve(self, request: Request) -> Generator[simpy.Event, Any, None]:
         yield from self.frontend.arrive(request)
         yield from self.ways.serve(request)
-        yield self._context.env.timeout(request.return_ps)
         self.open_requests -= 1
         self.failures.served(request)
 
     def _waiting(self) -> Iterator[str]:
         """Say what each unfinished request waits for."""
-        for replica in self.fleet.replicas:
-            yield from replica.waiting_lines()
-        for request in self.requests:
-            if not request.rejected and not request.completed and request.attempts:
-                yield f"request {request.name} waits for {request.doing}"
+        yield from waiting_lines(self.fleet.replicas, self.requests)

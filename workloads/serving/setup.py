@@ -13,7 +13,7 @@ from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.memory import MEMORIES
 from railweave.workloads.serving.memory.prefix_cache import PrefixCache
 from railweave.workloads.serving.pools import place_pools, plan_pool
-from railweave.workloads.serving.replica import Replica, ReplicaPlan
+from railweave.workloads.serving.replica import Replica
 from railweave.workloads.serving.request import Request
 from railweave.workloads.shapes import load_shape, shipped_models
 from railweave.workloads.shapes_weights import storage_format
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from railweave.workloads.serving.arrivals import Arrivals
+    from railweave.workloads.serving.frontend import Frontend
     from railweave.workloads.serving.handoff.mover import KvMover
     from railweave.workloads.serving.memory import KvMemory
     from railweave.workloads.serving.model import ServingModel
+    from railweave.workloads.serving.replica_plan import ReplicaPlan
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
 
@@ -220,14 +222,17 @@ def _why_never(
 
 
 def check_routes(
-    plans: Mapping[str, Sequence[ReplicaPlan]], mover: KvMover | None, context: WorkloadContext
+    plans: Mapping[str, Sequence[ReplicaPlan]],
+    mover: KvMover | None,
+    frontend: Frontend,
+    context: WorkloadContext,
 ) -> None:
     """Refuse, before anything has run, pools that the fabric does not join."""
-    pairs = []
+    pairs = frontend.outside
     if mover is not None:
         with context.at("decode", "tp"):
             transfers = mover.matrix(1).transfers
-        pairs = [
+        pairs += [
             (source.devices[flow.src_rank], target.devices[flow.dst_rank])
             for source in plans["prefill"]
             for target in plans["decode"]
@@ -236,6 +241,7 @@ def check_routes(
     for pool in plans.values():
         for plan in pool:
             pairs += [(a, b) for a in plan.devices for b in plan.devices if a != b]
+            pairs += frontend.pairs(plan)
     try:
         _route(pairs, context)
     except UnreachableError:

@@ -88,6 +88,7 @@ class Ways:
                     f"request {request.name} ended with {request.generated} tokens"
                 )
             request.last_ps = request.last_token_ps
+            request.answered_ps = int(self._env.now)
 
     # ------------------------------------------------------------------ one replica
     def _alone(self, request: Request, replica: Replica) -> Generator[simpy.Event, Any, None]:
@@ -96,9 +97,11 @@ class Ways:
         request.decode = replica.plan.number
         request.doing = f"its tokens from {replica.plan.name}"
         sequence = self._sequence(request, request.output_tokens - request.generated)
+        request.tpot_bound_ps = self._token_bound_ps(request, replica)
+        self._frontend.expect(request, sequence, replica.plan, request.tpot_bound_ps)
         replica.connections += 1
         try:
-            yield from self._lost(self._frontend.deliver(request, replica), replica)
+            yield from self._lost(self._frontend.deliver(request, replica.plan), replica)
             replica.submit(sequence)
             yield sequence.done
         finally:
@@ -106,8 +109,7 @@ class Ways:
         request.prefill_end_ps = request.first_ps
         load = StepLoad.prefill(request.prompt_tokens - request.found_tokens,
                                 cached=request.found_tokens)  # fmt: skip
-        request.tpot_bound_ps = self._token_bound_ps(request, replica)
-        self._frontend.stream(request, replica)
+        yield from self._frontend.answered(request)
         self._check(request, replica.bound_ps(load))
 
     def _sequence(self, request: Request, target: int) -> Sequence:
@@ -161,7 +163,7 @@ class Ways:
     def _prefill(
         self, request: Request, source: Replica, sequence: Sequence
     ) -> Generator[simpy.Event, Any, None]:
-        yield from self._lost(self._frontend.deliver(request, source), source)
+        yield from self._lost(self._frontend.deliver(request, source.plan), source)
         request.doing = f"its prefill on {source.plan.name}"
         source.submit(sequence)
         yield sequence.done
@@ -182,6 +184,8 @@ class Ways:
         request.decode = target.plan.number
         sequence = self._sequence(request, request.output_tokens - request.generated)
         sequence.granted = self._env.event()
+        request.tpot_bound_ps = self._token_bound_ps(request, target)
+        self._frontend.expect(request, sequence, target.plan, request.tpot_bound_ps)
         transfer = None
         target.connections += 1
         try:
@@ -214,8 +218,7 @@ class Ways:
             target.connections -= 1
         found = request.found_tokens
         prefill_ps = source.bound_ps(StepLoad.prefill(request.prompt_tokens - found, cached=found))
-        request.tpot_bound_ps = self._token_bound_ps(request, target)
-        self._frontend.stream(request, target)
+        yield from self._frontend.answered(request)
         kv_ps = request.kv_bound_ps
         first_ps = max(prefill_ps, kv_ps) if early else prefill_ps + kv_ps
         self._engine.check_bound(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from railweave.fabric.engine import Engine
     from railweave.fabric.graph import Fabric
     from railweave.fabric.routing import Routing
-    from railweave.workloads.serving.replica import ReplicaPlan
+    from railweave.workloads.serving.replica_plan import ReplicaPlan
     from railweave.workloads.shapes_model import ModelShape
 
 __all__ = ["KvMover", "Piece"]
