@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from railweave.tools.cli import run_command_line
-from railweave.tools.commands.run import shown_time
+from railweave.tools.words import shown_time
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

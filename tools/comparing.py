@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from railweave.fabric.errors import InputError
 from railweave.fabric.units import format_rate
 from railweave.tools.blast import Damage, blast_radius
 from railweave.tools.bom import make_bill
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from railweave.tools.prices import PriceList
     from railweave.topologies.apart import Apart
 
-__all__ = ["Design", "RunFigures", "compare_words", "look_at", "read_run_figures"]
+__all__ = ["Design", "compare_words", "look_at"]
 
 _TIERS: Final = ("nvlink", "pcie", "host-leaf", "leaf-spine", "spine-core", "link")
 
@@ -191,61 +189,6 @@ def _job(time: JobTime, result: Result | None) -> Job:
         tiers=result.links.by_tier(),
         hottest=str(hottest[0]["link"]) if hottest else "",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFigures:
-    """The figures of a run that are compared."""
-
-    name: str
-    engine: str
-    status: str
-    time_ps: int
-    bound_ps: int
-    p99_ps: int | None
-    tiers: Mapping[str, Mapping[str, Any]]
-    collectives: tuple[Mapping[str, Any], ...]
-    serving: Mapping[str, Any]
-
-
-def read_run_figures(folder: Path) -> RunFigures:
-    """Read ``result.json`` of a run's folder.
-
-    Raises
-    ------
-    InputError
-        There is none, or it is not that of a run.
-    """
-    path = folder / "result.json"
-    try:
-        data = json.loads(path.read_text("utf-8"))
-        return RunFigures(
-            name=str(data["name"]),
-            engine=str(data["engine"]),
-            status=str(data["status"]),
-            time_ps=int(data["sim_time_ps"]),
-            bound_ps=int(data["bound_ps"]),
-            p99_ps=data["flows"].get("fct_p99_ps"),
-            tiers=data["network"].get("tiers", {}),
-            collectives=tuple(data.get("collectives", ())),
-            serving=data.get("serving", {}),
-        )
-    except FileNotFoundError:
-        raise InputError(
-            "there is no run in this folder", file=str(folder), expected="a folder with result.json"
-        ) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
-    except KeyError as error:
-        raise InputError(
-            f"this is not the result of a run: it has no {error}",
-            file=str(path),
-            expected="the folder of a run",
-        ) from None
-    except (ValueError, TypeError, AttributeError):
-        raise InputError(
-            "this is not the result of a run", file=str(path), expected="the folder of a run"
-        ) from None
 
 
 def compare_words(designs: Sequence[Design]) -> list[str]:

@@ -11,7 +11,7 @@ from railweave.tools.output import aligned, emit, emit_json, note, write_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from railweave.tools.comparing import Design, RunFigures
+    from railweave.tools.comparing import Design
 
 __all__ = ["compare", "markdown_table"]
 
@@ -54,8 +54,10 @@ def compare(
 ) -> None:
     """Compare designs under the same workloads, or runs: one table, and differences in words."""
     from railweave.fabric.errors import InputError
-    from railweave.tools.comparing import compare_words, look_at, read_run_figures
+    from railweave.tools.comparing import compare_words, look_at
+    from railweave.tools.comparing_runs import run_rows, run_words
     from railweave.tools.prices import load_prices
+    from railweave.tools.run_figures import read_run_figures
 
     if len(sources) < 2:
         raise InputError("there is nothing to compare it with", expected="two or more")
@@ -66,9 +68,9 @@ def compare(
         )
     if all(runs):
         figures = [read_run_figures(Path(source)) for source in sources]
-        rows, words = _run_rows(figures), _run_words(figures)
+        rows, words = run_rows(figures), run_words(figures)
         names = [f"{one.name} ({source})" for one, source in zip(figures, sources, strict=True)]
-        data: dict[str, Any] = {"runs": [vars(one) for one in figures], "words": words}
+        data: dict[str, Any] = {"runs": [one.to_dict() for one in figures], "words": words}
     else:
         table = load_prices(prices) if prices is not None else None
         workloads = {path.stem: path for path in workload or ()}
@@ -203,14 +205,14 @@ def _ports(one: "Design") -> str:
 
 
 def _time(one: "Design", name: str) -> str:
-    from railweave.tools.commands.run import shown_time
+    from railweave.tools.words import shown_time
 
     job = one.jobs[name].time
     return "cannot run" if job.time_ps is None else shown_time(job.time_ps)
 
 
 def _bound(one: "Design", name: str) -> str:
-    from railweave.tools.commands.run import shown_time
+    from railweave.tools.words import shown_time
 
     return shown_time(one.jobs[name].time.bound_ps)
 
@@ -229,56 +231,3 @@ def _lost(one: "Design", part: str) -> str:
     if not found.hosts_hit:
         return f"bisection {found.bisection_share:.4g}"
     return f"{found.hosts_hit} hosts keep {found.least_share:.4g}"
-
-
-def _run_rows(runs: "Sequence[RunFigures]") -> list[tuple[str, ...]]:
-    from railweave.tools.commands.run import shown_time
-
-    rows = [
-        ("status", *(one.status for one in runs)),
-        ("engine", *(one.engine for one in runs)),
-        ("time", *(shown_time(one.time_ps) for one in runs)),
-        ("bound", *(shown_time(one.bound_ps) for one in runs)),
-        ("p99 of flows", *(shown_time(one.p99_ps) for one in runs)),
-    ]
-    tiers = dict.fromkeys(tier for one in runs for tier in one.tiers)
-    for tier in tiers:
-        found = [one.tiers.get(tier) for one in runs]
-        rows.append(
-            (
-                f"bytes on {tier}",
-                *(f"{row['wire_bytes'] / 1e9:.4g} GB" if row else "-" for row in found),
-            )
-        )
-        rows.append(
-            (
-                f"hottest {tier}",
-                *(f"{100 * row['max_utilisation']:.1f} %" if row else "-" for row in found),
-            )
-        )
-    for key, title in (("ttft_ps", "TTFT"), ("tpot_ps", "TPOT"), ("kv_transfer_ps", "KV transfer")):
-        stats = [one.serving.get(key, {}) for one in runs]
-        if any(stats):
-            rows += [
-                (f"{title} {q}", *(shown_time(stat.get(f"{q}_ps", stat.get(q))) for stat in stats))
-                for q in ("p50", "p99")
-            ]
-    return rows
-
-
-def _run_words(runs: "Sequence[RunFigures]") -> list[str]:
-    first, *others = runs
-    said = []
-    for other in others:
-        if not first.time_ps:
-            continue
-        ratio = other.time_ps / first.time_ps
-        tiers = [tier for tier in other.tiers if tier not in ("nvlink", "pcie")]
-        hot = max(tiers, key=lambda t: other.tiers[t]["max_utilisation"], default=None)
-        why = (
-            f"; its hottest network links are {hot}, {other.tiers[hot]['max_utilisation']:.0%} used"
-            if hot
-            else ""
-        )
-        said.append(f"{other.name} takes {ratio:.4g} times as long as {first.name}{why}")
-    return said

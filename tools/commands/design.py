@@ -128,8 +128,8 @@ def design(
 
 def _row(one: "Candidate", workload: str | None, *, best: bool, able: bool) -> tuple[str, ...]:
     from railweave.tools.commands.bom import shown_money, shown_power
-    from railweave.tools.commands.run import shown_time
     from railweave.tools.designing import unpriced
+    from railweave.tools.words import shown_time
 
     if one.design is None:
         return ("", one.name, "-", "-", "-", "-", "-", one.refused)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from railweave.tools.commands.run import shown_time
 from railweave.tools.output import aligned, emit, emit_json
+from railweave.tools.words import shown_time
 
 __all__ = ["goodput"]
 

@@ -121,7 +121,7 @@ def review(
 
 def _sections(found: "Review") -> list[_Section]:
     from railweave.tools.commands.bom import shown_money, shown_power
-    from railweave.tools.commands.run import shown_time
+    from railweave.tools.words import shown_time
 
     bill = found.bill
     lines = [
@@ -222,7 +222,7 @@ def _apart_cells(one: "Apart") -> tuple[str, ...]:
 
 
 def _transport_row(one: "TransportRun") -> tuple[str, ...]:
-    from railweave.tools.commands.run import shown_time
+    from railweave.tools.words import shown_time
 
     if one.time_ps is None:
         return (one.workload, one.transport, one.said, *[""] * 9, one.run)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from railweave.tools.output import aligned, emit, emit_json, note
+from railweave.tools.words import shown_bytes, shown_time
 
 if TYPE_CHECKING:
     from railweave.result import Result
@@ -103,29 +104,6 @@ def _clear_progress() -> None:
     sys.stderr.flush()
 
 
-_UNITS = (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3), ("ps", 1))
-_BYTE_UNITS = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
-
-
-def _scaled(value: int, units: tuple[tuple[str, int], ...]) -> str:
-    for unit, factor in units:
-        if value >= factor:
-            number = f"{value / factor:.4g}" if value < 9999 * factor else str(value // factor)
-            return f"{number} {unit}"
-    return f"0 {units[-1][0]}"
-
-
-def shown_time(time_ps: int | None) -> str:
-    """Write a time for reading: four digits.
-
-    Examples
-    --------
-    >>> shown_time(1_761_280_000), shown_time(None)
-    ('1.761 ms', '-')
-    """
-    return "-" if time_ps is None else _scaled(time_ps, _UNITS)
-
-
 def run_summary(result: "Result") -> str:
     """Return the summary of a run, each figure beside its bound."""
     parts = [_head(result), _faults(result.network), _flows(result), _collectives(result)]
@@ -193,7 +171,7 @@ def _flows(result: "Result") -> str:
     if not flows.count:
         return ""
     ended = "" if flows.ended == flows.count else f", {flows.ended} of them ended"
-    head = f"flows  {flows.count} with {_scaled(flows.bytes, _BYTE_UNITS)}{ended}"
+    head = f"flows  {flows.count} with {shown_bytes(flows.bytes)}{ended}"
     if not flows.ended:
         return head
     rows = [
@@ -212,7 +190,7 @@ def _collectives(result: "Result") -> str:
     rows = [
         (
             row["op"],
-            _scaled(row["size_bytes"], _BYTE_UNITS),
+            shown_bytes(row["size_bytes"]),
             row["algorithm"],
             row["ranks"],
             shown_time(row["time_ps"]),
@@ -266,7 +244,7 @@ def _serving(serving: Mapping[str, Any]) -> list[str]:
     head = (
         f"serving  {serving['model']}, router {serving['router']}: {requests['completed']} of "
         f"{requests['count']} requests completed{rejected}\n  KV caches moved "
-        f"{_scaled(serving['kv_bytes'], _BYTE_UNITS)}; busy: "
+        f"{shown_bytes(serving['kv_bytes'])}; busy: "
         + ", ".join(f"{name} {100 * serving[name]['utilisation']:.1f} %" for name in pools)
         + f"; {serving.get('output_tokens_per_s', 0):.0f} output tokens/s"
     )
@@ -333,7 +311,7 @@ def _hottest(result: "Result") -> str:
         (
             link["link"],
             f"{100 * link['utilisation']:.1f} %",
-            _scaled(link["wire_bytes"] + link["ack_bytes"], _BYTE_UNITS),
+            shown_bytes(link["wire_bytes"] + link["ack_bytes"]),
             shown_time((link["wire_bytes"] + link["ack_bytes"]) * 8 * 10**12 // link["rate_bps"]),
         )
         for link in result.links.hottest()

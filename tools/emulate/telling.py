@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from railweave.tools.commands.run import shown_time
 from railweave.tools.emulate.compare import percentile
 from railweave.tools.output import aligned
+from railweave.tools.words import shown_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.scenario import Scenario
 
-__all__ = ["COUNTERS", "FlowRow", "Run", "Span", "TimelineData", "read_run"]
+__all__ = [
+    "COUNTERS",
+    "FlowRow",
+    "Run",
+    "Span",
+    "TimelineData",
+    "read_flows",
+    "read_link_rows",
+    "read_run",
+]
 
 COUNTERS: Final = (
     *("pause_frames_sent", "pause_frames_received", "paused_ps"),
@@ -176,7 +185,7 @@ def read_run(folder: Path) -> Run:
         scenario=scenario,
         fabric=fabric,
         result=result,
-        flows=tuple(_read_flows(folder / "flows.csv")),
+        flows=tuple(read_flows(folder / "flows.csv")),
         wire_bytes=columns.pop("wire_bytes").astype(np.int64),
         ack_bytes=columns.pop("ack_bytes").astype(np.int64),
         utilisation=columns.pop("utilisation"),
@@ -265,7 +274,27 @@ def _read_links(path: Path, numbers: Mapping[str, int]) -> dict[str, NDArray[np.
     return columns or {name: np.zeros(len(numbers)) for name in _NEEDED_OF_LINKS[1:]}
 
 
-def _read_flows(path: Path) -> Iterator[FlowRow]:
+def read_link_rows(path: Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a ``links.csv`` as its text has them, their utilisation a number.
+
+    Raises
+    ------
+    InputError
+        It is not the table of a run.
+    """
+    for line, row in _rows(path, (*_NEEDED_OF_LINKS, "src", "dst")):
+        _number(path, line, "utilisation", row["utilisation"])
+        yield row
+
+
+def read_flows(path: Path) -> Iterator[FlowRow]:
+    """Yield the flows of a ``flows.csv``.
+
+    Raises
+    ------
+    InputError
+        It is not the table of a run.
+    """
     known = {*_NEEDED_OF_FLOWS, "fct_ps", "path"}
     for line, row in _rows(path, _NEEDED_OF_FLOWS):
 
