@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric._accounting import durations, longest_chain
 from railweave.fabric._fluid_layout import LOOP
 from railweave.fabric.errors import InputError
 from railweave.fabric.fluid_graph import FluidGraph
-from railweave.fabric.jit import call_for_work
 from railweave.fabric.kept import Kept
 from railweave.fabric.kinds import DeviceKind
 from railweave.fabric.loops import expand
+from railweave.fabric.lower_bound import Chains, chains, floor_ps, least_ps
 from railweave.fabric.network import Framing
 from railweave.fabric.queue_pairs import split_over_qps
 from railweave.fabric.schedule import NodeKind, Schedule
-from railweave.fabric.usage import Usage, blocks, link_bytes, spans
+from railweave.fabric.usage import Usage, blocks, spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,7 +135,7 @@ class BoundSchedule:
 
     def usage_of(self, share: NDArray[np.float64] | None) -> Usage:
         """Bytes per path of a part of a run: ``share`` float64 (nodes,) done of each node."""
-        used, row = self._used_paths
+        used, row = self.used_paths
         once = len(used) == len(row)  # each path has one node
 
         def summed(amount: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -178,7 +177,7 @@ class BoundSchedule:
         return np.asarray(-(-packets // settings.ack_every) * per_ack[framing])
 
     @cached_property
-    def _used_paths(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def used_paths(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The paths in use, sorted, and the row of each node's path among them (-1: none)."""
         if self.n_nodes >= len(self.table):
             counts = np.bincount(self.path + 1, minlength=len(self.table) + 1)[1:]
@@ -193,7 +192,7 @@ class BoundSchedule:
         """Links that can limit or be limited by this schedule, int32, unique, sorted."""
         table, n_links = self.table, self.table.fabric.n_links
         used = np.zeros(n_links + 2, np.bool_)  # and a cable that is not there, `nowhere`
-        for paths in blocks(self._used_paths[0]):
+        for paths in blocks(self.used_paths[0]):
             routes = table.routes[paths]
             used[table.hops.link[spans(routes.hops, routes.hops_end)]] = True
         if table.settings.ack_every:
@@ -201,52 +200,25 @@ class BoundSchedule:
         return np.flatnonzero(used[:n_links]).astype(np.int32)
 
     @cached_property
+    def _chains(self) -> Chains:
+        return chains(self)
+
+    @property
     def chain_ps(self) -> int:
         """Time of the longest chain of nodes of one run, alone on an empty fabric."""
-        plan, n = self.schedule, self.n_nodes
-        if not len(plan.succ):
-            return int((plan.delay_ps + self.least_ps).max(initial=0))
-        return int(
-            call_for_work(
-                4 * self.n_runs, longest_chain,
-                self.least_ps, plan.delay_ps, plan.n_deps.copy(), self.runs.copy(),
-                np.zeros(n, np.int32), plan.succ_ptr, self.graph.succ, np.zeros(n, np.int64),
-                np.empty(2 * n, np.int32), np.empty(2 * n, np.int64),
-            )
-        )  # fmt: skip
+        return self._chains.longest_ps
 
     @property
     def least_ps(self) -> NDArray[np.int64]:
         """Time of each node alone on an empty fabric, int64 (nodes,)."""
-        return durations(self.path, self.wire_bytes, self.schedule.size_bytes, self.table.cost)
+        return least_ps(self)
 
     @cached_property
     def bound_ps(self) -> int:
-        """Lower bound of one run: its longest chain of nodes, and its busiest link (cut)."""
+        """Lower bound of one run (`railweave.fabric.lower_bound`)."""
         if self.n_nodes == 1 and not len(self.looped):
             return self.chain_ps
-        return max(self.chain_ps, self.busiest_link_ps + self._least_tail_ps)
-
-    @cached_property
-    def _least_tail_ps(self) -> int:
-        """Return what at least follows the last byte on the busiest link."""
-        used, rows = self._used_paths
-        if not len(used):
-            return 0
-        smallest = self.wire_bytes[rows >= 0].min()
-        least = []
-        for paths in blocks(used):
-            latency, per_byte, largest = self.table.cost[paths, :3].T
-            least.append((latency + np.rint(np.minimum(smallest, largest) * per_byte)).min())
-        return int(min(least))
-
-    @cached_property
-    def busiest_link_ps(self) -> int:
-        """Time that the busiest link needs for its bytes of one run."""
-        wire, _ = link_bytes(self.table, self.usage)
-        rate = self.table.fabric.link_rate_bps
-        busy = wire * 8e12 / rate
-        return int(np.floor(busy.max() * (1 - 1e-15))) if len(busy) else 0
+        return max(self.chain_ps, floor_ps(self, self._chains))
 
 
 class Binder:

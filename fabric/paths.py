@@ -97,8 +97,11 @@ class PathTable:
     ``ptr, link, share`` (CSR: every link and the share of the flow on it), ``routes`` and ``hops``
     (records PATH and HOP of `_fluid_layout`: latency, and the links that can limit with the share
     of a wire bit that each carries), ``framing``, and ``cost`` (float64 (paths, 5), see
-    `railweave.fabric._accounting.longest_chain`).
+    `railweave.fabric._accounting.durations`).
     """
+
+    even = True
+    """Whether what is sprayed over several links is split by ``share``, and in no other way."""
 
     def __init__(self, fabric: Fabric, settings: NetworkSettings) -> None:
         self.fabric = fabric
@@ -149,6 +152,16 @@ class PathTable:
             bool (links,).
         """
         self._limiting |= links
+
+    def hop_latency(self) -> tuple[NDArray[np.float64], float]:
+        """Latency that each link adds to a path, float64 (links,), and that of either end, in ps.
+
+        Without what it takes to store a packet. A path's ends count if it crosses the network.
+        """
+        fabric = self.fabric
+        into_switch = fabric.link_network & (fabric.kind[fabric.link_dst] == DeviceKind.SWITCH)
+        latency = fabric.link_delay_ps + into_switch * self.settings.switch_latency_ps
+        return latency.astype(np.float64), float(self.settings.host_latency_ps)
 
     @property
     def nowhere(self) -> int:

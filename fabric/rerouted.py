@@ -31,7 +31,7 @@ class _Least(PathTable):
 
     def __init__(self, table: PathTable, ways: NDArray[np.int32]) -> None:
         self.fabric, self.settings = table.fabric, table.settings
-        self._table, self._ways = table, ways
+        self._table, self._ways, self.even = table, ways, table.even
         self._n = ways.shape[1]
         self.cost = table.cost[ways].min(axis=0)
         self.framing = table.framing[ways[-1]]
@@ -43,6 +43,10 @@ class _Least(PathTable):
         owner, self.link = np.divmod(code, self.fabric.n_links)
         self.share = share
         self.ptr = np.searchsorted(owner, np.arange(self._n + 1))
+
+    def hop_latency(self) -> tuple[NDArray[np.float64], float]:
+        """Nothing: which of its links come first is another question for each part."""
+        return np.zeros(self.fabric.n_links), 0.0
 
     def _links(self, paths: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the links of paths as numbers that hold the path's place, and the shares."""

@@ -27,6 +27,8 @@ __all__ = ["PacketPaths"]
 class PacketPaths(PathTable):
     """Paths whose costs are lower bounds of what packets take."""
 
+    even = False  # each packet chooses
+
     def _append_costs(
         self, starts: NDArray[np.int64], link: NDArray[np.int32], share: NDArray[np.float64]
     ) -> None:

@@ -240,8 +240,8 @@ class PacketEngine(JobEngine):
 
     def _lanes_of(self, path: NDArray[np.int32]) -> NDArray[np.int32]:
         """Queue pairs of a schedule's nodes: one per path, kept for the run."""
-        if len(self._lanes) < len(self.table):
-            more = np.full(2 * len(self.table), lay.NONE, np.int32)
+        if len(self._lanes) <= len(self.table):  # one row even where there is no path
+            more = np.full(2 * len(self.table) + 1, lay.NONE, np.int32)
             more[: len(self._lanes)] = self._lanes
             self._lanes = more
         used = np.zeros(len(self._lanes) + 1, np.bool_)
