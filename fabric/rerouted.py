@@ -40,7 +40,8 @@ class _Least(PathTable):
             other, other_share = self._links(row)
             code, at, there = np.intersect1d(code, other, assume_unique=True, return_indices=True)
             share = np.minimum(share[at], other_share[there])
-        owner, self.link = np.divmod(code, self.fabric.n_links)
+        owner, link = np.divmod(code, self.fabric.n_links)
+        self.link = link.astype(np.int32)  # as a table's, which kernels are compiled for
         self.share = share
         self.ptr = np.searchsorted(owner, np.arange(self._n + 1))
 
