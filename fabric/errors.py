@@ -13,6 +13,7 @@ __all__ = [
     "CheckError",
     "InputError",
     "InterruptedRunError",
+    "LivelockError",
     "MissingToolError",
     "PhysicsError",
     "RailweaveError",
@@ -125,6 +126,10 @@ class PhysicsError(RailweaveError):
 
 class StalledError(RailweaveError):
     """A run that can never finish; the message names who waits for whom."""
+
+
+class LivelockError(RailweaveError):
+    """A run that moves packets and gets nowhere; the message names who waits for what."""
 
 
 class MissingToolError(RailweaveError):

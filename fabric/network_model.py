@@ -37,7 +37,8 @@ PHY_LATENCY_PS: Final = 100_000
 """FEC and SerDes of a link at 100G and above; assumed, added to 5 ns per metre."""
 
 PACKET_KEYS: Final = (
-    *("buffer", "pfc", "ecn", "cc", "recovery", "trim", "rto", "retries", "loss", "fct_at"),
+    *("buffer", "pfc", "ecn", "cc", "recovery", "trim", "rto", "retries", "livelock", "loss"),
+    "fct_at",
 )
 """Keys that only the packet engine heeds."""
 
@@ -105,6 +106,12 @@ class NetworkModel(FileModel):
         le=10**6,
         description="Timeouts in a row before a queue pair gives up (7 [NCCL])",
     )
+    livelock: int | None = Field(
+        None,
+        ge=0,
+        description="So many packets sent again in a row without one acknowledged for the first "
+        "time, timeouts aside, end the run as a livelock; 0: never (1000000 [A])",
+    )
     loss: LossModel | None = None
 
 
@@ -165,7 +172,8 @@ def packet_blocks(*models: NetworkModel | None) -> NetworkModel:
         name: merged([getattr(model, name) for model in given], kind)
         for name, kind in blocks.items()
     }
-    values |= {name: _latest(models, name) for name in ("fct_at", "recovery", "rto", "retries")}
+    alone = ("fct_at", "recovery", "rto", "retries", "livelock")
+    values |= {name: _latest(models, name) for name in alone}
     return NetworkModel().model_copy(update=values)
 
 
@@ -233,6 +241,7 @@ def packet_settings(*models: NetworkModel | None, seed: int = 1) -> PacketSettin
         "recovery": all_of.recovery,
         "rto_ps": None if all_of.rto is None else max(all_of.rto, 0),
         "retries": all_of.retries,
+        "livelock_packets": all_of.livelock,
         "trim_bytes": trim.size,
         "trim_queue_bytes": None if trim.queue in (None, -1) else trim.queue,
         "unasked_bytes": None if trim.window in (None, -1) else trim.window,

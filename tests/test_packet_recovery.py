@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from railweave.fabric.engine import FabricEnvironment
-from railweave.fabric.errors import RailweaveError
+from railweave.fabric.errors import LivelockError, RailweaveError
 from railweave.fabric.flow import Flow
 from railweave.fabric.graph import DeviceKind, FabricBuilder, LinkModel
+from railweave.fabric.jit import as_python
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet.engine import PacketEngine
+from railweave.fabric.packet.layout import CONTROL, KIND_ACK
+from railweave.fabric.packet.ports import chance
 from railweave.fabric.packet.settings import PacketSettings
 from railweave.fabric.routing import Routing
 
@@ -96,12 +99,46 @@ def test_a_lost_last_packet_waits_for_the_timer() -> None:
 
 def test_go_back_0_never_ends_where_every_message_loses_a_packet() -> None:
     """The published livelock: one packet in 256 lost, messages of 1,000 packets and more."""
-    engine, _ = direct(recovery="go-back-0", loss_rate=1 / 64, retries=10**6)
+    engine, _ = direct(recovery="go-back-0", loss_rate=1 / 64, retries=10**6, livelock_packets=0)
     a, b = engine.fabric.nics
     engine.send(Flow(id="f", src=int(a), dst=int(b), size_bytes=4096 * 4096))
     engine.env.run(until=50_000 * US)
     assert engine.records()[0].end_ps < 0
     assert engine.state.ports.data_bytes[0] > 0.5 * 50e-3 * 100e9 / 8  # and yet the link is busy
+
+
+def test_a_livelock_ends_a_run_and_says_who_waits_for_what() -> None:
+    engine, _ = direct(recovery="go-back-0", loss_rate=1 / 64, livelock_packets=20_000)
+    a, b = engine.fabric.nics
+    engine.send(Flow(id="f", src=int(a), dst=int(b), size_bytes=4096 * 4096))
+    with pytest.raises(LivelockError, match=r"20000 packets .* flow 'f' \(h0/nic0 -> h1/nic0\) w"):
+        engine.env.run()
+    (stuck,) = engine.network()["livelock"]
+    assert stuck["packets"] == 4096
+    assert 0 < stuck["acknowledged"] < 4096
+    assert engine.records()[0].end_ps < 0
+
+
+def test_draws_do_not_repeat_after_65536_packets() -> None:
+    """A message begun anew for the 65,536th time and more is lost at other places."""
+    engine, _ = direct(recovery="go-back-0", loss_rate=1 / 16, livelock_packets=0)
+    a, b = engine.fabric.nics
+    engine.send(Flow(id="f", src=int(a), dst=int(b), size_bytes=4096 * 4096))
+    engine.env.run(until=1)
+    state = engine.state
+    qp, packet = state.qps[0], state.packets[0]
+    packet.flag, packet.psn = 0, 5
+    draws, acks = set(), set()
+    with np.errstate(over="ignore"):
+        for sent in range(5, 4 << 16, 61):
+            qp.tx, packet.again = sent + 1, (sent - 5) & 65535
+            draws.add(as_python(chance, np.uint64(1), qp, packet))
+        packet.flag = CONTROL | KIND_ACK
+        for sent in range(5, 4 << 16, 61):
+            qp.answers, packet.again = sent + 3, (sent - 5) & 65535
+            acks.add(as_python(chance, np.uint64(1), qp, packet))
+    assert len(draws) == len(acks) == len(range(5, 4 << 16, 61))
+    assert not draws & acks
 
 
 def test_a_queue_pair_gives_up() -> None:

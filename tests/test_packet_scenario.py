@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from railweave.runner import run_scenario
 from railweave.scenario import load_scenario
-from railweave.tools.cli import app
+from railweave.tools.cli import app, run_command_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -250,3 +250,23 @@ def test_victims_and_the_root_of_their_pauses_are_named() -> None:
     assert victim["slowdown"] == pytest.approx(2, abs=0.05)
     fluid = run_scenario(scenario(topology, flows) | {"engine": "fluid"}).raise_for_status()
     assert fluid.records[2].fct_ps < 1.05 * fluid.records[2].bound_ps
+
+
+def test_a_livelock_ends_the_command_and_keeps_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = {
+        "recovery": "go-back-0", "loss": {"rate": 0.02}, "pfc": {"enabled": False},
+        "livelock": 5000,
+    }  # fmt: skip
+    flows = [{"id": "f1", "src": "h0", "dst": "h1", "size": "8MiB"}]
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(scenario(star(2), flows, network=network)))
+    assert run_command_line(["run", str(file), "-o", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "5000 packets were sent again" in said
+    assert "flow 'f1' (h0/nic0 -> h1/nic0) waits for packet" in said
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["status"] == "failed"
+    assert [one["work"] for one in result["network"]["livelock"]] == ["flow 'f1'"]
+    assert result["network"]["livelock"][0]["packets"] == 2048

@@ -27,6 +27,7 @@ from railweave.fabric.packet.layout import (
     SPREAD_TURNS,
     SPREAD_TWO,
 )
+from railweave.fabric.packet.queues import sent_before
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def choose(
     count = np.int64(NONE - hops[branch].link)
     qp = qps[packet.qp]
     klass = np.int64(packet.flag) >> CLASS_BITS
-    sent = np.int64(packet.psn) + packet.again
+    sent = sent_before(qp, packet)
     if run.spread == SPREAD_FLOWLET:
         sent = np.int64(qp.flowlet)
     elif run.spread == SPREAD_ENTROPY:

@@ -51,7 +51,7 @@ def ask(runs: Any, ports: Any, egress: Any, packets: Any, qps: Any, pair: Any, f
     packet.at = qp.path
     packet.wire = run.pull_wire
     packet.ingress = NONE
-    packet.again = qp.answers & 65535
+    packet.again = (qp.answers - packet.psn) & 65535
     qp.answers += 1
     qp.inflight += 1
     link = np.int64(qp.queue // run.classes)

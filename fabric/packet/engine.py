@@ -10,7 +10,7 @@ import numpy as np
 
 from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import Capabilities, LinkCounters
-from railweave.fabric.errors import InputError, RailweaveError, StalledError
+from railweave.fabric.errors import InputError, LivelockError, RailweaveError, StalledError
 from railweave.fabric.faults import DETECTION_DELAY_PS, LinkChange
 from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.loops import expand
@@ -19,6 +19,7 @@ from railweave.fabric.packet.balance import Ways
 from railweave.fabric.packet.bounds import PacketPaths
 from railweave.fabric.packet.deadlock import deadlock_cycle
 from railweave.fabric.packet.failures import Failures
+from railweave.fabric.packet.livelock import livelock_text, stuck_pairs
 from railweave.fabric.packet.preparing import lossless
 from railweave.fabric.packet.sampling import Sampler
 from railweave.fabric.packet.settings import PacketSettings
@@ -114,6 +115,7 @@ class PacketEngine(JobEngine):
         self._ended: list[int] = []
         self._gave_up: int = lay.NONE  # a queue pair
         self._still = False  # an endless storm has stopped everything
+        self._locked = False  # packets move and get nowhere
         self.cycle: list[tuple[int, int]] = []  # (link, priority) of a deadlock
 
     @property
@@ -366,6 +368,10 @@ class PacketEngine(JobEngine):
             if code == lay.ACTION:
                 self.failures.take(state)
                 continue
+            if code == lay.LIVELOCK:
+                self._locked = True
+                self._ended = []
+                return state.now_ps
             if code == lay.FAILED:
                 self._gave_up = int(state.run.failed_qp)
                 state.run.failed_qp = lay.NONE
@@ -382,12 +388,15 @@ class PacketEngine(JobEngine):
             f"circle: {names}"
         )
 
+    def _work_of(self, group: int) -> str:
+        job = self._jobs[group]
+        return f"flow '{job.flow.id}'" if job.flow is not None else f"collective '{job.tag}'"
+
     def _fail(self, number: int) -> None:
         """Let the work of a queue pair that gave up fail."""
         owner = int(self.state.nodes[self.state.qps[number].una_node].group)
-        job = self._jobs.pop(owner)
+        what, job = self._work_of(owner), self._jobs.pop(owner)
         self.state.groups[owner].left = -1
-        what = f"flow '{job.flow.id}'" if job.flow is not None else f"collective '{job.tag}'"
         links = self.state.hops.link[int(self.state.qps[number].path) :]
         first, name = int(links[0]), self.fabric.device_names
         job.event.fail(
@@ -404,11 +413,15 @@ class PacketEngine(JobEngine):
         ------
         StalledError
             It reached a deadlock.
+        LivelockError
+            Packets are sent again and again, and none arrives for the first time.
         """
         if self.cycle:
             raise StalledError(self._deadlocked())
         if self._still:
             raise StalledError(self.failures.said(self.state))
+        if self._locked:
+            raise LivelockError(livelock_text(self.state, self.fabric, self._work_of))
         if self._gave_up >= 0:
             gave_up, self._gave_up = self._gave_up, lay.NONE
             self._fail(gave_up)
@@ -473,7 +486,8 @@ class PacketEngine(JobEngine):
     def network(self) -> dict[str, Any]:
         """Return what the network did, in totals: pauses, marks, drops."""
         self._settle()
-        return {**network_totals(self), **self.failures.network()}
+        stuck = stuck_pairs(self.state, self.fabric, self._work_of) if self._locked else []
+        return {**network_totals(self), "livelock": stuck, **self.failures.network()}
 
     def link_columns(self) -> dict[str, list[int]]:
         """Return pauses, marks, drops and peaks of each link."""

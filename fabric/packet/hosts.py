@@ -167,6 +167,8 @@ def emit(
         flags |= RESENT
         qp.resent += wire
         run.resent += wire
+        if qp.retry == 0:  # what timeouts send again ends with the retries
+            run.vain += 1
     if not resent:
         qp.psn = psn + 1
         qp.left -= 1

@@ -35,6 +35,7 @@ from railweave.fabric.packet.layout import (
     IDLE,
     KIND_SHIFT,
     LINK_CHANGE,
+    LIVELOCK,
     NEED_EVENTS,
     NEED_PACKETS,
     NEED_ROWS,
@@ -246,6 +247,8 @@ def advance(
                     if run.elide == 1 and packet.flag & CONTROL:
                         let_go(zones, ends, qps, hops, lanes, np.int64(packet.qp))
                 free_packet(runs, packets, arg)
+                if run.vain >= run.most_vain:
+                    return LIVELOCK
             else:
                 klass = np.int64(packet.flag >> CLASS_BITS)
                 port = ports[onward]
@@ -267,7 +270,7 @@ def advance(
                     if run.enqueue_marks == 1 and packet.flag & CONTROL == 0:
                         row = egress[out]
                         if row.bytes > row.kmin:
-                            mark(ports, row, onward, qps[packet.qp].flow, packet, row.bytes)
+                            mark(ports, row, onward, qps[packet.qp], packet, row.bytes)
                     while True:
                         taken = admit(
                             runs, ev, wheel, far, ports, egress, ingress, switches, swports,

@@ -84,6 +84,7 @@ SUSPECT: Final = 6  # paused queues that have not moved for a while
 FAILED: Final = 7  # a queue pair gave up
 ACTION: Final = 8  # a link changes, a storm or a watchdog has its turn
 NEED_ROWS: Final = 9  # of messages and of flights
+LIVELOCK: Final = 10
 
 # Entities of CHECK events: the look for deadlocks, the poll of the watchdog, a sample.
 LOOK: Final = 0
@@ -205,6 +206,8 @@ RUN: Final = np.dtype(
         ("resent", "i8"),
         ("late", "i8"),
         ("failed_qp", "i8"),
+        ("vain", "i8"),  # packets sent again since one was acknowledged for the first time
+        ("most_vain", "i8"),  # so many are a livelock
         ("blocked", "i8"),  # queues that are paused now
         # trimming and receiver credit
         ("trim_wire", "i8"),  # of a trimmed packet; 0: full queues drop
@@ -376,7 +379,7 @@ PACKET: Final = np.dtype(
         ("node", "i4"),  # message; of a control packet: what it tells
         ("ingress", "i4"),  # queue number where it is held
         ("flag", "u2"),  # its class in the three highest bits
-        ("again", "u2"),  # retransmissions of its queue pair before it
+        ("again", "u2"),  # see `railweave.fabric.packet.queues.sent_before`
     ],
     align=True,
 )
@@ -434,7 +437,7 @@ QP: Final = np.dtype(
         ("rto_on", "i4"),
         ("recover", "i4"),
         ("posted", "i4"),  # packets of all messages posted so far
-        ("sacked", "i4"),  # highest selectively acknowledged + 1
+        ("sacked", "i4"),  # highest (selectively) acknowledged + 1
         ("sacks", "i4"),  # packets beyond the oldest that have arrived
         ("scan", "i4"),  # next hole to look at
         ("bits", "i4"),  # first byte of its window of packet states

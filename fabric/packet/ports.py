@@ -30,38 +30,48 @@ from railweave.fabric.packet.layout import (
     FIRST,
     HEAD,
     HEADER_BYTES,
+    KIND_ACK,
+    KIND_NAK,
     KIND_SHIFT,
     LAST,
     NONE,
     TRIMMED,
     TX_END,
 )
-from railweave.fabric.packet.queues import free_packet
+from railweave.fabric.packet.queues import free_packet, sent_before
 from railweave.fabric.packet.trimming import headers_first
 
 __all__ = ["chance", "mark", "start"]
 
 _UNIT = 2.0**-53
+_SENT = (1 << 30) - 1
 _EVENTFUL = LAST | CE | ACK_REQUEST | CONTROL
 
 
 @jit(inline=True)
-def chance(key: Any, flow: Any, packet: Any) -> Any:
-    """Return a packet's draw from [0, 1) of a named stream, whatever was drawn before."""
-    kind = np.int64(packet.flag) & CONTROL
-    sent = np.int64(packet.psn) + packet.again + (kind << 26)
-    word = (np.uint64(flow) << np.uint64(32)) | np.uint64(sent)
+def chance(key: Any, qp: Any, packet: Any) -> Any:
+    """Return a packet's draw from [0, 1) of a named stream, whatever was drawn before.
+
+    It repeats after 2^30 packets of a queue pair: 4 TiB in packets of 4 KiB.
+    """
+    flags = np.int64(packet.flag)
+    sent = sent_before(qp, packet) & _SENT
+    if flags & CONTROL:  # answers, and what counts apart from them
+        sent |= 2 << 30
+        if flags & (KIND_ACK | KIND_NAK) == 0:
+            sent |= 1 << 30
+    word = (np.uint64(qp.flow) << np.uint64(32)) | np.uint64(sent)
     return np.float64(mix(key ^ mix(word)) >> np.uint64(11)) * _UNIT
 
 
 @jit(inline=True)
-def mark(ports: Any, queue: Any, link: Any, flow: Any, packet: Any, behind: Any) -> None:
+def mark(ports: Any, queue: Any, link: Any, qp: Any, packet: Any, behind: Any) -> None:
     """Mark a data packet that leaves ``behind`` bytes in its queue, by the queue's law."""
     if behind > queue.kmax:
         packet.flag |= CE
     elif behind > queue.kmin:
         odds = queue.pmax * (behind - queue.kmin) / (queue.kmax - queue.kmin)
-        if chance(ports[link].draws, flow, packet) < odds:
+        if chance(ports[link].draws, qp, packet) < odds:
             packet.flag |= CE
     if packet.flag & CE:
         queue.marked += 1
@@ -161,7 +171,7 @@ def start(
     held = np.int64(packet.ingress)
     behind = row.bytes - inner
     if behind > row.kmin and flags & CONTROL == 0 and run.enqueue_marks == 0:
-        mark(ports, row, link, qps[packet.qp].flow, packet, behind)
+        mark(ports, row, link, qps[packet.qp], packet, behind)
         flags = np.int64(packet.flag)
     row.frames += 1
     if run.strict > 1:
@@ -179,8 +189,8 @@ def start(
     lost = False
     if port.lossy == 1:
         pairs = qps[packet.qp]
-        lost = chance(port.draws, pairs.flow, packet) < port.loss or (
-            pairs.lose >= 0 and flags & CONTROL == 0 and packet.psn + packet.again == pairs.lose
+        lost = chance(port.draws, pairs, packet) < port.loss or (
+            pairs.lose >= 0 and flags & CONTROL == 0 and sent_before(pairs, packet) == pairs.lose
         )
     if lost:
         run.drops_random += 1

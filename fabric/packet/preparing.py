@@ -156,6 +156,7 @@ def _set_run(state: PacketState, tracing: bool) -> None:
     run.frame = max(full, run.ack_wire, run.cnp_wire, run.trim_wire, run.pull_wire)
     _set_timeouts(state)
     run.retries = settings.retries
+    run.most_vain = settings.livelock_packets or lay.FOREVER
     cc = state.cc
     if cc is not None:
         run.cc = lay.CC_PAPER if cc.paper else lay.CC_NIC

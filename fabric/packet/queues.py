@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from railweave.fabric.jit import jit
-from railweave.fabric.packet.layout import NONE
+from railweave.fabric.packet.layout import CONTROL, KIND_ACK, KIND_NAK, NONE, TRIM
 
-__all__ = ["enqueue", "free_packet", "take_packet"]
+__all__ = ["enqueue", "free_packet", "sent_before", "take_packet"]
+
+_LOW = 65535
 
 
 @jit(inline=True)
@@ -43,3 +45,21 @@ def enqueue(
     else:
         packets[row.tail].next = number
     row.tail = number
+
+
+@jit(inline=True)
+def sent_before(qp: Any, packet: Any) -> Any:
+    """Return how many packets its queue pair had sent before one: a number that none shares.
+
+    Answers count by themselves, but those to sprayed data by the packet that they answer. A packet
+    has the number's low bits, as what is to be added to one that it carries anyway; the others are
+    those of its queue pair, of which fewer than 65,536 packets are under way at once.
+    """
+    count = np.int64(qp.tx)
+    low = np.int64(packet.psn) + packet.again
+    if packet.flag & CONTROL:
+        if qp.mode == TRIM and packet.flag & (KIND_ACK | KIND_NAK):
+            low = np.int64(packet.node) + packet.again
+        else:
+            count = np.int64(qp.answers)
+    return count - ((count - low) & _LOW)

@@ -61,7 +61,7 @@ def answer_with(
     packet.wire = wire
     packet.node = told
     packet.ingress = NONE
-    packet.again = qp.answers & 65535
+    packet.again = (qp.answers - psn) & 65535
     qp.answers += 1
     qp.inflight += 1
     link = np.int64(qp.back_queue // run.classes)
@@ -209,6 +209,9 @@ def acknowledged(
             qp.recover = NONE
     qp.una = psn
     qp.retry = 0
+    if psn > qp.sacked or qp.mode >= SELECTIVE:
+        run.vain = 0
+        qp.sacked = max(qp.sacked, psn)
     while qp.una_node >= 0:
         node = nodes[qp.una_node]
         if psn < node.psn + node.packets:
@@ -275,6 +278,7 @@ def _take_answer(
         if told >= qp.una and bits[slot] & SACKED == 0:
             bits[slot] |= SACKED
             qp.sacks += 1
+            run.vain = 0
         qp.sacked = max(qp.sacked, told + 1)
         if qp.recover < 0:
             qp.recover = qp.high

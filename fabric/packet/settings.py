@@ -198,6 +198,9 @@ class PacketSettings:
         `railweave.fabric.packet.timeouts.timeout_ps`.
     retries
         Timeouts in a row before a queue pair fails.
+    livelock_packets
+        So many packets sent again in a row, without one acknowledged for the first time and without
+        a timeout, are a livelock, which ends the run (assumed); 0: it goes on.
     loss_rate
         Probability that a packet is lost on a network link.
     spread
@@ -256,6 +259,7 @@ class PacketSettings:
     rto_ps: int | None = None
     rto_low_ps: int = 100 * US
     retries: int = 7
+    livelock_packets: int = 10**6
     loss_rate: float = 0.0
     trim_bytes: int = 64
     trim_queue_bytes: int | None = None

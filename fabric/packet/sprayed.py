@@ -207,6 +207,7 @@ def _take_answer(
                 if bits[slot] & SACKED == 0:
                     bits[slot] |= SACKED
                     qp.sacks += 1
+                    run.vain = 0
                 if bits[slot] & WANTED:
                     bits[slot] &= 255 - WANTED
                     qp.wanted -= 1

@@ -23,6 +23,7 @@ from railweave.fabric.packet.layout import (
     RESENT,
     TRIMMED,
 )
+from railweave.fabric.packet.queues import sent_before
 
 __all__ = ["headers_first", "trim"]
 
@@ -67,7 +68,7 @@ def trim(
         more = np.int64(packet.wire) - np.int64(last.wire)
         switch = switches[port.switch]
         fits = row.bytes + more <= row.room and switch.shared + more <= switch.total
-        sent = np.int64(packet.psn) + packet.again
+        sent = sent_before(qps[packet.qp], packet)
         word = (np.uint64(qps[packet.qp].flow) << np.uint64(32)) | np.uint64(sent)
         if (
             fits
