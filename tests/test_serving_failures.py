@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from railweave.fabric.errors import StalledError
+from railweave.fabric.errors import InputError, StalledError
 from railweave.runner import run_scenario
 
 if TYPE_CHECKING:
@@ -61,12 +61,16 @@ def test_a_host_that_fails_takes_its_replica_and_its_requests_go_elsewhere() -> 
     place = {"policy": "list", "gpus": ["h1/gpu0", "h2/gpu0"]}
     fault = {"node": "h1", "do": "down", "at": "150ms", "for": "200ms"}
     result = serve(
-        [fault], decode={"replicas": 2, "placement": place}, requests=requests(16)
+        [fault], decode={"replicas": 2, "placement": place}, requests=requests(16, every_ms=60)
     ).raise_for_status()
     assert result.serving["requests"]["completed"] == 16
     (outage,) = result.serving["outages"]
     assert (outage["replica"], outage["down_ps"]) == ("decode0", 150 * 10**9)
-    assert outage["up_ps"] == 350 * 10**9
+    assert outage["repaired_ps"] == 350 * 10**9
+    assert (outage["weights_from"], outage["weights_bytes"]) == ("decode1", 16_060_522_496)
+    (loaded,) = [record for record in result.records if record.flow.tag == "weights"]
+    assert loaded.start_ps == outage["repaired_ps"]
+    assert outage["up_ps"] == loaded.end_ps >= loaded.start_ps + 16_060_522_496 * 20
     assert outage["requests"] > 0
     again = [row for row in result.requests if row["attempts"] > 1]
     assert len(again) == outage["requests"] == result.serving["sent_again"]
@@ -84,8 +88,62 @@ def test_a_restart_takes_its_delay() -> None:
         restart_delay="300ms",
     ).raise_for_status()
     (outage,) = result.serving["outages"]
-    assert outage["up_ps"] == 450 * 10**9
+    loaded = [record for record in result.records if record.flow.tag == "weights"]
+    assert {record.start_ps for record in loaded} == {450 * 10**9}
+    assert outage["up_ps"] == max(record.end_ps for record in loaded)
+    assert outage["weights_from"] == "prefill0"  # nobody else of its pool serves
     assert result.serving["requests"]["completed"] == 8
+
+
+def test_weights_come_from_disks_storage_or_a_host_if_asked() -> None:
+    place = {"policy": "list", "gpus": ["h1"]}
+    fault = {"node": "h1", "do": "down", "at": "20ms", "for": "50ms"}
+
+    def again(source: Any) -> tuple[dict[str, Any], dict[tuple[str, str], int]]:
+        result = serve(
+            [fault], prefill={"tp": 8}, decode={"tp": 8, "placement": place},
+            requests=requests(4), weights=source, frontend={},
+        ).raise_for_status()  # fmt: skip
+        (outage,) = result.serving["outages"]
+        names = result.fabric.device_names
+        flows = {
+            (names[r.flow.src], names[r.flow.dst]): r.flow.size_bytes
+            for r in result.records
+            if r.flow.tag == "weights"
+        }
+        return outage, flows
+
+    rank = 2_008_031_232  # of a tp rank of eight
+    outage, flows = again({"source": "disk", "disk_rate": "80Gbps"})
+    assert (flows, outage["weights_from"]) == ({}, "disk")
+    assert outage["up_ps"] - outage["repaired_ps"] == 8 * rank * 100
+    outage, flows = again("storage")
+    assert flows == {("storage/nic0", "h1/fe0"): 8 * rank}
+    assert outage["up_ps"] - outage["repaired_ps"] > 8 * rank * 320  # 25 Gbps
+    outage, flows = again("h5")
+    assert flows == {(f"h5/gpu{i}", f"h1/gpu{i}"): rank for i in range(8)}
+    outage, flows = again("peer")
+    assert flows == {(f"h0/gpu{i}", f"h1/gpu{i}"): rank for i in range(8)}
+
+
+def test_a_replica_that_fails_while_it_loads_loads_again() -> None:
+    place = {"policy": "list", "gpus": ["h1/gpu0"]}
+    faults = [
+        {"node": "h1", "do": "down", "at": "20ms", "for": "50ms"},
+        {"node": "h1", "do": "down", "at": "200ms", "for": "50ms"},
+    ]
+    result = serve(faults, decode={"placement": place}, requests=requests(4)).raise_for_status()
+    (outage,) = result.serving["outages"]
+    assert outage["repaired_ps"] == 250 * 10**9
+    loads = [record for record in result.records if record.flow.tag == "weights"]
+    assert [load.end_ps >= 0 for load in loads] in ([False, True], [True])
+
+
+def test_weights_from_nowhere_are_refused() -> None:
+    with pytest.raises(InputError, match="no front-end network, on which storage is"):
+        serve([], requests=requests(1), weights="storage")
+    with pytest.raises(InputError, match="no host 'h99' with GPUs"):
+        serve([], requests=requests(1), weights="h99")
 
 
 def test_one_lost_gpu_takes_its_whole_replica() -> None:
@@ -119,7 +177,10 @@ def test_a_replica_over_two_hosts_is_down_while_its_ranks_are_apart() -> None:
     (outage,) = result.serving["outages"]
     assert outage["replica"] == "colocated0"
     assert outage["down_ps"] == 70 * 10**9  # when routing has noticed
-    assert outage["up_ps"] == 370 * 10**9
+    loaded = [record for record in result.records if record.flow.tag == "weights"]
+    assert len(loaded) == 16
+    assert outage["repaired_ps"] == 370 * 10**9
+    assert outage["up_ps"] == max(record.end_ps for record in loaded)
     assert result.serving["requests"]["completed"] == 8
 
 

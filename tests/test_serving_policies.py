@@ -145,6 +145,18 @@ def test_prefixes_count_until_load_drifts_apart() -> None:
     assert choose("prefix-aware", View(0, cached=300), View(1, free_blocks=101)) == 1  # not > 0.3
 
 
+def test_thresholds_of_routers_are_keys_that_somebody_heeds() -> None:
+    cached, idle = View(0, cached=600, connections=6), View(1, free_blocks=101)
+    assert choose("prefix-aware", cached, idle, balance_abs_threshold=5) == 1
+    assert choose("prefix-aware", View(0, cached=600), idle, cache_threshold=0.7) == 1
+    far, busy = View(0, far=6, connections=1), View(1, far=2, connections=4)
+    assert choose("topology-aware", View(0, far=6), busy) == 0
+    assert choose("topology-aware", View(0, far=6), busy, near_slack=4) == 1
+    assert choose("topology-aware", far, busy, near_factor=2.0) == 1
+    with pytest.raises(ValueError, match="no pool has the policy topology-aware"):
+        RouterModel(policy="round-robin", near_slack=3)
+
+
 def test_scorers_are_weighed_and_added() -> None:
     one, two = View(0, cached=900, waiting=5), View(1, waiting=0)
     assert choose("weighted", one, two) == 0  # 2 x 0.9 + 0 against 0 + 1
@@ -205,6 +217,12 @@ def test_a_full_memory_beside_idle_arithmetic_is_said() -> None:
     assert row["replica"] == "colocated0"
     assert row["waited_for_blocks"] > 0.5
     assert row["arithmetic_used"] < 0.1
+    strict = {"waited_above": 1.0}
+    patient = serve(
+        requests=listed, colocated={}, kv_memory="contiguous", kv_blocks=512, max_model_len=2048,
+        memory_bound=strict,
+    )  # fmt: skip
+    assert "memory_bound" not in patient.serving
     plenty = serve(requests=listed, colocated={}, max_model_len=2048)
     assert "memory_bound" not in plenty.serving
 

@@ -2,8 +2,8 @@
 """The front-end network of a service: clients, gateway and servers, apart from the GPUs' fabric.
 
 Servers have a front-end NIC each, ``h3/fe0``, cabled to front-end leaves; a front-end spine joins
-the leaves, the gateway and the clients (who stand for all of them: the way in from outside). Where
-one leaf is enough there is no spine. No path leads from here to a NIC of the GPUs' fabric or back,
+the leaves, the gateway, the storage, and the clients (who stand for all of them: the way in from
+outside). Where one leaf is enough there is no spine. No path leads from here to a NIC of the GPUs' fabric or back,
 as in DGX SuperPOD reference architectures, whose in-band network is a fabric of its own.
 """
 
@@ -21,12 +21,14 @@ from railweave.fabric.joining import joined
 if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
 
-__all__ = ["CLIENTS", "GATEWAY", "FrontEnd", "server_nic"]
+__all__ = ["CLIENTS", "GATEWAY", "STORAGE", "FrontEnd", "server_nic"]
 
 CLIENTS: Final = "clients"
 """The host that stands for all clients."""
 GATEWAY: Final = "gateway"
 """The host of the gateway and its endpoint picker."""
+STORAGE: Final = "storage"
+"""The host of the storage that weights are loaded from."""
 _TIER: Final = "front-end"
 
 
@@ -50,7 +52,7 @@ class FrontEnd:
     rate_bps
         Of a server's link, bit/s.
     core_rate_bps
-        Of the links of the gateway, of the clients, and between switches, bit/s.
+        Of the links of gateway, clients and storage, and between switches, bit/s.
     delay_ps
         Propagation from a client to the gateway, and from there to a server: half of it on the
         link of each end; links between switches add none.
@@ -75,7 +77,7 @@ class FrontEnd:
         taken = {*fabric.device_names, *fabric.host_names}
         leaves = -(-len(servers) // self.servers_per_leaf)
         switches = [f"fe-leaf{i}" for i in range(leaves)] + ["fe-spine0"] * (leaves > 1)
-        for name in (CLIENTS, GATEWAY, *switches):
+        for name in (CLIENTS, GATEWAY, STORAGE, *switches):
             if name in taken:
                 raise InputError(
                     f"{fabric.name} has a '{name}' of its own", field="frontend",
@@ -90,7 +92,7 @@ class FrontEnd:
         first = len(fabric.host_names)
         ends = [
             build.add_device(f"{name}/nic0", DeviceKind.NIC, host=first + build.add_host(name))
-            for name in (GATEWAY, CLIENTS)
+            for name in (GATEWAY, CLIENTS, STORAGE)
         ]
         boxes = [
             build.add_device(

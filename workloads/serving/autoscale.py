@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Autoscaling: replicas that start when queues or KV memory fill, and stop when they are empty.
 
-A replica is started as one group: after a delay every rank loads its weights, over the fabric from
-another replica or from a host; only then does it serve.
+A replica is started as one group: after a delay every rank loads its weights
+(`railweave.workloads.serving.weights`); only then does it serve.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-from railweave.fabric.flow import Flow
-from railweave.workloads.memory import weight_bytes_per_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
     from railweave.workloads.serving.keys import AutoscaleModel
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.serving.replica import Replica
-    from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.serving.weights import WeightLoader
     from railweave.workloads.workload import WorkloadContext
 
 __all__ = ["Autoscaler"]
@@ -32,20 +29,27 @@ class Autoscaler:
 
     Parameters
     ----------
-    workload, context, fleet, shape
+    workload, context, fleet
         What is served, on what.
+    loader
+        Brings the weights.
 
     Attributes
     ----------
     events
         What was decided: a mapping with ``at_ps``, ``pool``, ``replica``, ``did`` (``start``,
-        ``serve``, ``stop``) each.
+        ``serve``, ``stop``) each, and, as it serves, where its weights came from.
     """
 
     def __init__(
-        self, workload: ServingModel, context: WorkloadContext, fleet: Fleet, shape: ModelShape
+        self,
+        workload: ServingModel,
+        context: WorkloadContext,
+        fleet: Fleet,
+        loader: WeightLoader,
     ) -> None:
-        self._workload, self._context, self._fleet, self._shape = workload, context, fleet, shape
+        self._workload, self._context, self._fleet = workload, context, fleet
+        self._loader = loader
         self.events: list[dict[str, Any]] = []
         self._starting: set[Replica] = set()
         for number, rule in enumerate(workload.autoscale):
@@ -70,38 +74,29 @@ class Autoscaler:
                     expected="below < above",
                 )
             if rule.weights_from is not None:
-                self._host_gpus(rule.weights_from, at)
+                loader.check(rule.weights_from, (*at, "weights_from"))
         for name, pool in workload.pools.items():
             for replica in fleet.pools[name][pool.replicas :]:
                 fleet.active[replica] = False
 
-    def _host_gpus(self, host: str, at: tuple[Any, ...]) -> list[int]:
-        fabric = self._context.fabric
-        names = list(fabric.host_names)
-        if host not in names:
-            raise self._context.error(
-                f"there is no host '{host}'", at=(*at, "weights_from"), expected="a host by name"
-            )
-        return [int(gpu) for gpu in fabric.gpus if fabric.host[gpu] == names.index(host)]
-
     def start(self, open_requests: Callable[[], int]) -> None:
         """Follow every rule while requests are open."""
-        for number, rule in enumerate(self._workload.autoscale):
-            self._context.env.process(self._follow(rule, number, open_requests))
+        for rule in self._workload.autoscale:
+            self._context.env.process(self._follow(rule, open_requests))
 
     def _follow(
-        self, rule: AutoscaleModel, number: int, open_requests: Callable[[], int]
+        self, rule: AutoscaleModel, open_requests: Callable[[], int]
     ) -> Generator[simpy.Event, Any, None]:
         env, engine = self._context.env, self._context.engine
         while True:
             yield env.timeout(rule.every)
             if not open_requests():
                 return
-            acted = self._look(rule, number)
+            acted = self._look(rule)
             if not acted and env.peek() == float("inf") and not engine.busy:
                 return  # nothing will ever change
 
-    def _look(self, rule: AutoscaleModel, number: int) -> bool:
+    def _look(self, rule: AutoscaleModel) -> bool:
         pool = self._fleet.pools[rule.pool]
         serving = [replica for replica in pool if self._fleet.active[replica] and replica.up]
         coming = [replica for replica in pool if replica in self._starting]
@@ -115,7 +110,7 @@ class Autoscaler:
         if value > rule.above and idle and count < rule.most:
             self._starting.add(idle[0])
             self._note(rule, idle[0], "start")
-            self._context.env.process(self._bring_up(rule, number, idle[0], serving))
+            self._context.env.process(self._bring_up(rule, idle[0]))
             return True
         if value < rule.below and not coming and len(serving) > rule.least:
             empty = [replica for replica in serving if replica.empty]
@@ -133,43 +128,18 @@ class Autoscaler:
         return 1 - free / blocks if blocks else 0.0
 
     def _bring_up(
-        self, rule: AutoscaleModel, number: int, replica: Replica, serving: list[Replica]
+        self, rule: AutoscaleModel, replica: Replica
     ) -> Generator[simpy.Event, Any, None]:
         """Load the weights of every rank, then serve."""
-        context = self._context
-        yield context.env.timeout(rule.start_delay)
-        keys = self._workload.pools[rule.pool]
-        plan = keys.plan
-        if rule.weights_from is not None:
-            sources = self._host_gpus(rule.weights_from, ("autoscale", number))
-        elif serving:
-            sources = list(serving[0].plan.devices)
-        else:
-            sources = []
-        flows = []
-        for rank, device in enumerate(replica.plan.devices):
-            size = weight_bytes_per_rank(
-                self._shape, plan, stage=rank // keys.tp, dtype=self._workload.dtype
-            )
-            source = sources[rank % len(sources)] if sources else device
-            if source != device:
-                flows.append(
-                    Flow(
-                        id=f"{context.prefix}{replica.plan.name}.w{len(self.events)}.{rank}",
-                        src=source,
-                        dst=device,
-                        size_bytes=size,
-                        tag="weights",
-                    )
-                )
-        yield context.env.all_of([context.engine.send(flow) for flow in flows])
+        yield self._context.env.timeout(rule.start_delay)
+        loaded = yield from self._loader.load(replica, rule.weights_from)
         self._starting.discard(replica)
         self._fleet.active[replica] = True
-        self._note(rule, replica, "serve")
+        self._note(rule, replica, "serve", **loaded)
         self._fleet.changed()
 
-    def _note(self, rule: AutoscaleModel, replica: Replica, did: str) -> None:
+    def _note(self, rule: AutoscaleModel, replica: Replica, did: str, **more: Any) -> None:
         now = int(self._context.env.now)
         self.events.append(
-            {"at_ps": now, "pool": rule.pool, "replica": replica.plan.name, "did": did}
+            {"at_ps": now, "pool": rule.pool, "replica": replica.plan.name, "did": did, **more}
         )

@@ -2,10 +2,10 @@
 """What faults of the fabric do to replicas.
 
 A replica is one group: one rank that is lost takes all of it down, with everything that its memory
-held. It serves again when all of it is back, after a delay that stands for its start and for
-loading its weights, which cross no link here (those of a pool that grows do). A replica between
-whose ranks, from which to another, or from the clients to which nothing can get any more, notices
-that as late as routing does.
+held. When all of it is back it starts, which takes a delay, loads its weights again, all ranks
+together (`railweave.workloads.serving.weights`), and serves. A replica between whose ranks, from
+which to another, or from the clients to which nothing can get any more, notices that as late as
+routing does.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import simpy
 
 from railweave.fabric.errors import UnreachableError
 from railweave.fabric.routing import Routing
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    import simpy
 
     from railweave.fabric.faults import LinkChange
     from railweave.workloads.serving.fleet import Fleet
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.serving.replica import Replica
     from railweave.workloads.serving.request import Request
+    from railweave.workloads.serving.weights import WeightLoader
     from railweave.workloads.workload import WorkloadContext
 
 __all__ = ["Failures", "Outage"]
@@ -51,6 +51,10 @@ class Outage:
         Requests that it had and that were sent again.
     served_ps
         When the last of those had been answered; -1: not all were.
+    repaired_ps
+        When all of it was back, the last time; -1: it never was.
+    loaded
+        Where its weights came from, and their bytes on links.
     """
 
     replica: str
@@ -58,6 +62,8 @@ class Outage:
     up_ps: int = -1
     requests: int = 0
     served_ps: int = -1
+    repaired_ps: int = -1
+    loaded: dict[str, Any] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
 
 
@@ -68,6 +74,8 @@ class Failures:
     ----------
     workload, context, fleet, mover, frontend
         What is served, on what.
+    loader
+        Brings the weights.
 
     Attributes
     ----------
@@ -82,11 +90,13 @@ class Failures:
         fleet: Fleet,
         mover: KvMover | None,
         frontend: Frontend,
+        loader: WeightLoader,
     ) -> None:
         self._workload, self._context, self._fleet = workload, context, fleet
-        self._mover, self._frontend = mover, frontend
+        self._mover, self._frontend, self._loader = mover, frontend, loader
         self.outages: list[Outage] = []
         self._down: dict[Replica, Outage] = {}
+        self._recoveries: dict[Replica, simpy.Process] = {}
         self._split: set[Replica] = set()  # between whose ranks nothing gets
         fabric = context.fabric
         self._up = fabric.link_up.copy()
@@ -111,10 +121,10 @@ class Failures:
         dead = self._dead()
         for replica in self._fleet.replicas:
             gone = bool(dead[list(replica.plan.devices)].any())
-            if gone and replica not in self._down:
+            if gone:
                 self._fail(replica)
             elif not gone and replica in self._down and replica not in self._split:
-                self._context.env.process(self._recover(replica))
+                self._repaired(replica)
         self._context.env.process(self._notice())
 
     def _dead(self) -> Any:
@@ -126,6 +136,12 @@ class Failures:
         return (np.asarray(had) > 0) & (np.asarray(have) == 0)
 
     def _fail(self, replica: Replica) -> None:
+        """Take a replica down, or keep down one that was on its way back."""
+        recovery = self._recoveries.pop(replica, None)
+        if recovery is not None and recovery.is_alive:
+            recovery.interrupt()
+        if replica in self._down:
+            return
         outage = Outage(replica=replica.plan.name, down_ps=int(self._context.env.now))
         self._down[replica] = outage
         self.outages.append(outage)
@@ -134,13 +150,22 @@ class Failures:
             outage.waiting = {sequence.request.number for sequence in lost if not sequence.left}
             outage.requests = len(outage.waiting)
 
-    def _recover(self, replica: Replica) -> Generator[simpy.Event, Any, None]:
-        """Serve again when everything has stayed up for the delay."""
-        outage = self._down[replica]
-        yield self._context.env.timeout(self._workload.restart_delay)
-        if self._down.get(replica) is not outage or outage.up_ps >= 0:
+    def _repaired(self, replica: Replica) -> None:
+        """Bring back a replica whose ranks are all there and reach each other."""
+        recovery = self._recoveries.get(replica)
+        dead = self._dead()[list(replica.plan.devices)].any()
+        if dead or replica in self._split or (recovery is not None and recovery.is_alive):
             return
-        if self._dead()[list(replica.plan.devices)].any():
+        self._recoveries[replica] = self._context.env.process(self._recover(replica))
+
+    def _recover(self, replica: Replica) -> Generator[simpy.Event, Any, None]:
+        """Start, load the weights, and serve again, if everything stays up meanwhile."""
+        outage = self._down[replica]
+        outage.repaired_ps = int(self._context.env.now)
+        try:
+            yield self._context.env.timeout(self._workload.restart_delay)
+            outage.loaded = yield from self._loader.load(replica)
+        except simpy.Interrupt:
             return
         outage.up_ps = int(self._context.env.now)
         del self._down[replica]
@@ -166,12 +191,12 @@ class Failures:
             if front is not None:
                 pairs += front.pairs(replica.plan)
             joined = _joined(left, pairs)
-            if not joined and replica not in self._down:
+            if not joined and replica not in self._split:
                 self._split.add(replica)
                 self._fail(replica)
             elif joined and replica in self._split:
                 self._split.discard(replica)
-                context.env.process(self._recover(replica))
+                self._repaired(replica)
         if self._mover is None:
             return
         flows = self._mover.matrix(1).transfers

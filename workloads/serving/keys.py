@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -19,11 +19,13 @@ __all__ = [
     "AutoscaleModel",
     "FrontendModel",
     "LengthModel",
+    "MemoryBoundModel",
     "PoolModel",
     "RequestModel",
     "RouterModel",
     "SloModel",
     "TransferModel",
+    "WeightsModel",
     "length_at",
 ]
 
@@ -163,6 +165,12 @@ class ArrivalsModel(FileModel):
     block: int = Field(16, ge=1, description="Tokens of a block that turns may share")
 
 
+_OF_POLICY: Final = {
+    "prefix-aware": ("balance_abs_threshold", "balance_rel_threshold", "cache_threshold"),
+    "topology-aware": ("near_factor", "near_slack"),
+}
+
+
 class RouterModel(FileModel):
     """Who chooses replicas, and what it knows."""
 
@@ -185,8 +193,31 @@ class RouterModel(FileModel):
         "have cached are prefilled by itself",
     )
 
+    balance_abs_threshold: int = Field(
+        64, ge=0, description="prefix-aware: load has drifted apart by more requests (SGLang's)"
+    )
+    balance_rel_threshold: float = Field(
+        1.5, ge=1, description="prefix-aware: and by more than this factor (SGLang's)"
+    )
+    cache_threshold: float = Field(
+        0.3, ge=0, le=1, description="prefix-aware: share of a prompt that decides (SGLang's)"
+    )
+    near_factor: float = Field(
+        1.25, ge=1, description="topology-aware: times as many requests as the idlest, and"
+    )
+    near_slack: int = Field(
+        2, ge=0, description="topology-aware: so many more, are not much busier (both assumed)"
+    )
+
     @model_validator(mode="after")
     def _keys_mean_something(self) -> Self:
+        for policy, keys in _OF_POLICY.items():
+            fields = type(self).model_fields
+            given = [key for key in keys if getattr(self, key) != fields[key].default]
+            if given and policy not in (self.policy, self.prefill, self.decode):
+                raise fault(
+                    f"no pool has the policy {policy}", expected=f"policy: {policy}", key=given[0]
+                )
         if self.scorers and "weighted" not in (self.policy, self.prefill, self.decode):
             raise fault(f"{self.policy} has no scorers", expected="policy: weighted", key="scorers")
         if self.remote_prefill_above and self.order != "decode-first":
@@ -243,7 +274,35 @@ class AutoscaleModel(FileModel):
     most: int = Field(ge=1, description="Most replicas; their GPUs are kept for them")
     start_delay: Time = Field(0, description="Before the weights are loaded: scheduling, start-up")
     weights_from: str | None = Field(
-        None, description="Host whose NICs the weights come from; default: a serving replica"
+        None, description="Instead of the workload's weights: {source}", examples=["storage"]
+    )
+
+
+class MemoryBoundModel(FileModel):
+    """When a replica is said to be ``memory-bound``: its memory is full while compute idles.
+
+    Both limits are assumptions: waiting that shows, and an arithmetic of which half is unused.
+    """
+
+    waited_above: float = Field(
+        0.05, ge=0, le=1, description="Share of its time in which requests wait for KV blocks"
+    )
+    arithmetic_below: float = Field(
+        0.5, ge=0, le=1, description="Share of its peak arithmetic rate that it uses"
+    )
+
+
+class WeightsModel(FileModel):
+    """Where a replica that starts or comes back loads its weights from."""
+
+    source: str = Field(
+        "peer",
+        description="peer: a serving replica; storage: over the front-end network; disk: the "
+        "server's own; or a host by name, over the fabric",
+    )
+    disk_rate: Rate = Field(
+        100 * 10**9,
+        description="At which a server reads its disks (assumed: two PCIe 4 x4 SSDs)",
     )
 
 
@@ -257,7 +316,7 @@ class FrontendModel(FileModel):
 
     rate: Rate = Field(25 * 10**9, description="Of a server's front-end link")
     core_rate: Rate = Field(
-        100 * 10**9, description="Of the links of the gateway, of the clients, between switches"
+        100 * 10**9, description="Of the links of gateway, clients and storage, between switches"
     )
     delay: Time = Field(
         50 * 10**6, description="From a client to the gateway, and from there to a server"

@@ -15,11 +15,13 @@ from railweave.workloads.serving.keys import (
     ArrivalsModel,
     AutoscaleModel,
     FrontendModel,
+    MemoryBoundModel,
     PoolModel,
     RequestModel,
     RouterModel,
     SloModel,
     TransferModel,
+    WeightsModel,
 )
 from railweave.workloads.traces import Trace, TraceRequest, read_trace
 from railweave.workloads.workload import WorkloadModel
@@ -95,11 +97,17 @@ class ServingModel(WorkloadModel):
         TransferModel(), description="pull | push | stream, or a mapping", examples=["push"]
     )
     restart_delay: Time = Field(
-        0, description="From the repair of what failed until a replica serves again"
+        0, description="From the repair of what failed until a replica begins to load its weights"
+    )
+    weights: WeightsModel = Field(
+        WeightsModel(), description="Where replicas load them from; a word, or a mapping"
     )
     autoscale: tuple[AutoscaleModel, ...] = Field((), description="Pools that grow and shrink")
     frontend: FrontendModel | None = Field(
         None, description="The network between clients and servers; default: takes no time"
+    )
+    memory_bound: MemoryBoundModel = Field(
+        MemoryBoundModel(), description="When the result says so of a replica"
     )
     slo: SloModel | None = Field(None, description="Counts the requests that meet it")
 
@@ -109,7 +117,7 @@ class ServingModel(WorkloadModel):
         if not isinstance(keys, dict):
             return keys
         keys = dict(keys)
-        for key, name in (("router", "policy"), ("kv_transfer", "mode")):
+        for key, name in (("router", "policy"), ("kv_transfer", "mode"), ("weights", "source")):
             if isinstance(keys.get(key), str):
                 keys[key] = {name: keys[key]}
         if isinstance(keys.get("autoscale"), dict):

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["ServingReport"]
 
 _DIGITS: Final = 6
-_MEMORY_BOUND: Final = 0.05  # share of its time in which requests wait for blocks
-_IDLE_ARITHMETIC: Final = 0.5  # share of peak below which compute idles
 
 
 class ServingReport:
@@ -126,6 +124,8 @@ class ServingReport:
                     "replica": one.replica,
                     "down_ps": one.down_ps,
                     "up_ps": one.up_ps if one.up_ps >= 0 else None,
+                    "repaired_ps": one.repaired_ps if one.repaired_ps >= 0 else None,
+                    **one.loaded,
                     "requests": one.requests,
                     "served_ps": one.served_ps if one.served_ps >= 0 else None,
                 }
@@ -182,12 +182,13 @@ class ServingReport:
         ledger = replica.ledger
         span_ps = int(self._context.env.now) - self._workload.start
         waited = ledger.short_ps / span_ps if span_ps > 0 else 0.0
-        if waited <= _MEMORY_BOUND or not replica.plan.flops_per_s:
+        limits = self._workload.memory_bound
+        if waited <= limits.waited_above or not replica.plan.flops_per_s:
             return
         stages = len(replica.plan.stages)
         peak = replica.plan.flops_per_s * span_ps * stages / PS_PER_S
         used = ledger.flops / peak
-        if used < _IDLE_ARITHMETIC:
+        if used < limits.arithmetic_below:
             yield {
                 "replica": replica.plan.name,
                 "memory-bound": True,

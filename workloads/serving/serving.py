@@ -27,6 +27,7 @@ from railweave.workloads.serving.setup import (
 )
 from railweave.workloads.serving.waiting import waiting_lines
 from railweave.workloads.serving.way import Ways
+from railweave.workloads.serving.weights import WeightLoader
 from railweave.workloads.workload import WorkloadContext, workload_kind
 
 if TYPE_CHECKING:
@@ -75,8 +76,9 @@ class ServingRun:
         self.ways = Ways(
             workload, context, self.fleet, self.frontend, mover, handoff if mover else None
         )
-        self.failures = Failures(workload, context, self.fleet, mover, self.frontend)
-        self.autoscaler = Autoscaler(workload, context, self.fleet, self.shape)
+        loader = WeightLoader(workload, context, self.fleet, self.shape)
+        self.failures = Failures(workload, context, self.fleet, mover, self.frontend, loader)
+        self.autoscaler = Autoscaler(workload, context, self.fleet, loader)
 
     def _mover(self) -> KvMover:
         workload, context = self._workload, self._context

@@ -9,7 +9,7 @@ most free KV blocks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from railweave.workloads.serving.routers import ReplicaView, RequestView, Router, least, router
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from railweave.workloads.serving.keys import RouterModel
 
 __all__ = ["PrefixAware"]
-
-_ABSOLUTE: Final = 64
-_RELATIVE: Final = 1.5
-_MATCH: Final = 0.3
 
 
 @router("prefix-aware")
@@ -38,11 +34,13 @@ class PrefixAware(Router):
     def choose(self, request: RequestView, replicas: Sequence[ReplicaView]) -> int:
         """Return the replica with the longest prefix, or the least busy, or the emptiest."""
         load = [replica.connections for replica in replicas]
-        apart = max(load) - min(load) > _ABSOLUTE and max(load) > _RELATIVE * min(load)
+        keys = self.keys
+        apart = max(load) - min(load) > keys.balance_abs_threshold
+        apart = apart and max(load) > keys.balance_rel_threshold * min(load)
         cached = [replica.cached_tokens(request) for replica in replicas]
         if apart:
             chosen = least(load, self._next)
-        elif max(cached) > _MATCH * request.prompt_tokens:
+        elif max(cached) > keys.cache_threshold * request.prompt_tokens:
             chosen = least([-tokens for tokens in cached], self._next)
         else:
             chosen = least([-replica.free_blocks for replica in replicas], self._next)

@@ -8,7 +8,7 @@ least busy. What to compare it with: NetKV (arXiv 2606.03910) routes by the netw
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from railweave.workloads.serving.routers import ReplicaView, RequestView, Router, router
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from railweave.workloads.serving.keys import RouterModel
 
 __all__ = ["TopologyAware"]
-
-_BUSIER: Final = 1.25  # times as many requests as the idlest, and
-_MORE: Final = 2  # so many more, still count as not much busier
 
 
 @router("topology-aware")
@@ -36,7 +33,7 @@ class TopologyAware(Router):
     def choose(self, request: RequestView, replicas: Sequence[ReplicaView]) -> int:
         """Return the replica that the cache reaches soonest."""
         load = [replica.connections for replica in replicas]
-        most = min(load) * _BUSIER + _MORE
+        most = min(load) * self.keys.near_factor + self.keys.near_slack
         able = [place for place in range(len(replicas)) if load[place] <= most]
         turn = sorted(able, key=lambda place: (place - self._next) % len(replicas))
         chosen = min(

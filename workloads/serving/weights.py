@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights on their way to a replica that starts, grows its pool, or comes back after a failure.
+
+All of its ranks load before any serves. ``peer``: rank by rank from a replica that serves, over
+the fabric of the GPUs (as BlitzScale, OSDI 2025, does), each from the rank that holds what it
+needs. ``storage``: from the storage on the front-end network to each of the replica's servers. A
+host by name: from its GPUs' NICs in turn. ``disk``: from the disks of each server, over no link;
+so too where a peer is wanted and none serves. Class of traffic ``weights``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from railweave.fabric.errors import InputError
+from railweave.fabric.flow import Flow
+from railweave.fabric.units import PS_PER_S
+from railweave.topologies.front_end import STORAGE, server_nic
+from railweave.workloads.memory import weight_bytes_per_rank
+from railweave.workloads.serving.replica import ReplicaLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import simpy
+
+    from railweave.workloads.serving.fleet import Fleet
+    from railweave.workloads.serving.model import ServingModel
+    from railweave.workloads.serving.replica import Replica
+    from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.workload import WorkloadContext
+
+__all__ = ["WeightLoader"]
+
+_WORDS = ("peer", "storage", "disk")
+
+
+class WeightLoader:
+    """Loads weights.
+
+    Parameters
+    ----------
+    workload, context, fleet, shape
+        What is served, on what.
+
+    Raises
+    ------
+    InputError
+        There is no such source.
+    """
+
+    def __init__(
+        self, workload: ServingModel, context: WorkloadContext, fleet: Fleet, shape: ModelShape
+    ) -> None:
+        self._workload, self._context, self._fleet = workload, context, fleet
+        self._sizes = {
+            name: [
+                weight_bytes_per_rank(shape, pool.plan, stage=stage, dtype=workload.dtype)
+                for stage in range(pool.pp)
+            ]
+            for name, pool in workload.pools.items()
+        }
+        self._loads: Counter[Replica | None] = Counter()  # under way, by peer
+        self._count = 0
+        self.check(workload.weights.source, ("weights", "source"))
+
+    def check(self, source: str, at: tuple[Any, ...]) -> None:
+        """Refuse a source that is not there."""
+        context = self._context
+        if source == "storage" and f"{STORAGE}/nic0" not in context.fabric.device_index:
+            raise context.error(
+                "there is no front-end network, on which storage is", at=at,
+                expected="frontend: {...}, or peer, disk or a host by name",
+            )  # fmt: skip
+        if source not in _WORDS and not self._gpus_of(source):
+            raise context.error(
+                f"there is no host '{source}' with GPUs", at=at,
+                expected="peer, storage, disk or a host by name",
+            )  # fmt: skip
+
+    def _gpus_of(self, host: str) -> list[int]:
+        fabric = self._context.fabric
+        number = fabric.host_index.get(host, -1)
+        return [int(gpu) for gpu in fabric.gpus if fabric.host[gpu] == number]
+
+    def load(
+        self, replica: Replica, source: str | None = None
+    ) -> Generator[simpy.Event, Any, dict[str, Any]]:
+        """Load the weights of all ranks of a replica.
+
+        Parameters
+        ----------
+        replica
+            Whose.
+        source
+            Instead of the workload's.
+
+        Returns
+        -------
+        Where they came from, and their bytes.
+        """
+        wanted = source or self._workload.weights.source
+        while True:
+            peer = self._peer(replica) if wanted == "peer" else None
+            if wanted == "disk" or (wanted == "peer" and peer is None):
+                yield self._context.env.timeout(self._disk_ps(replica))
+                return {"weights_from": "disk", "weights_bytes": 0}
+            flows = self._flows(replica, wanted, peer)
+            try:
+                yield from self._send(flows, peer)
+            except ReplicaLostError:
+                continue  # look for another peer
+            name = wanted if peer is None else peer.plan.name
+            moved = sum(flow.size_bytes for flow in flows)
+            return {"weights_from": name, "weights_bytes": moved}
+
+    def _send(self, flows: list[Flow], peer: Replica | None) -> Generator[simpy.Event, Any, None]:
+        """Send all flows and wait for them, as long as the peer serves."""
+        env, engine = self._context.env, self._context.engine
+        under_way = [(flow, engine.send(flow)) for flow in flows]
+        done = env.all_of([event for _, event in under_way])
+        wait = done if peer is None else env.any_of([done, peer.lost])
+        self._loads[peer] += 1
+        try:
+            yield wait
+        except BaseException:  # it is wanted no more, or the peer is lost
+            done.defused = wait.defused = True
+            for flow, event in under_way:
+                if not event.triggered:
+                    event.defused = True
+                    with suppress(InputError):  # it ends at this very instant
+                        engine.cancel(flow)
+            raise
+        finally:
+            self._loads[peer] -= 1
+
+    def _rank_bytes(self, replica: Replica, rank: int) -> int:
+        tp = self._workload.pools[replica.plan.pool].tp
+        return self._sizes[replica.plan.pool][rank // tp]
+
+    def _disk_ps(self, replica: Replica) -> int:
+        """Return what the server with most bytes takes to read them."""
+        held: Counter[int] = Counter()
+        for rank, device in enumerate(replica.plan.devices):
+            held[int(self._context.fabric.host[device])] += self._rank_bytes(replica, rank)
+        most = max(held.values())
+        return -(-most * 8 * PS_PER_S // self._workload.weights.disk_rate)
+
+    def _peer(self, replica: Replica) -> Replica | None:
+        """Return the replica that serves with fewest to load from it; of the same pool if any."""
+        fleet = self._fleet
+        for pool in (fleet.pools[replica.plan.pool], fleet.replicas):
+            serving = [r for r in pool if r is not replica and r.up and fleet.active[r]]
+            if serving:
+                return min(serving, key=lambda one: self._loads[one])
+        return None
+
+    def _flows(self, replica: Replica, wanted: str, peer: Replica | None) -> list[Flow]:
+        fabric, plan = self._context.fabric, replica.plan
+        self._count += 1
+        sizes = [self._rank_bytes(replica, rank) for rank in range(len(plan.devices))]
+        pairs: Counter[tuple[int, int]] = Counter()
+        if wanted == "storage":
+            storage = fabric.device_index[f"{STORAGE}/nic0"]
+            for device, size in zip(plan.devices, sizes, strict=True):
+                host = fabric.host_names[int(fabric.host[device])]
+                pairs[storage, fabric.device_index[server_nic(host)]] += size
+        else:
+            sources = self._gpus_of(wanted) if peer is None else list(peer.plan.devices)
+            for rank, (device, size) in enumerate(zip(plan.devices, sizes, strict=True)):
+                # As heads are divided: the first rank of the peer that holds part of the same.
+                at = rank % len(sources) if peer is None else rank * len(sources) // len(sizes)
+                pairs[sources[at], device] += size
+        return [
+            Flow(
+                id=f"{self._context.prefix}{plan.name}.w{self._count}.{number}",
+                src=src,
+                dst=dst,
+                size_bytes=size,
+                tag="weights",
+            )
+            for number, ((src, dst), size) in enumerate(pairs.items())
+            if src != dst
+        ]
