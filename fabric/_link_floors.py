@@ -17,7 +17,8 @@ def link_floors(
     after: Any,
     wire: Any,
     payload: Any,
-    packet: Any,
+    smallest: Any,
+    cost: Any,
     ptr: Any,
     link: Any,
     share: Any,
@@ -38,10 +39,10 @@ def link_floors(
         float64 (paths,): when the first message of each begins at the earliest, and what at least
         passes between the end of any and the end of all, in ps.
     wire, payload
-        float64 (paths,): bytes of all its messages, as network links and others carry them.
-    packet
-        float64 (paths,): bytes of the least first packet, 0 where hops do not store it.
-    ptr, link, share
+        int64 (paths,): bytes of all its messages, as network links and others carry them.
+    smallest
+        Fewest bytes that a message has on the network.
+    cost, ptr, link, share
         As in `railweave.fabric.paths.PathTable`.
     latency, per_byte
         float64 (links,): ps that a link adds to any message, and ps per byte at its rate.
@@ -58,7 +59,9 @@ def link_floors(
         time.
     """
     for row in range(len(path)):
-        first, end = ptr[path[row]], ptr[path[row] + 1]
+        own = path[row]
+        first, end = ptr[own], ptr[own + 1]
+        packet = min(float(smallest), cost[own, 2]) if cost[own, 1] > 0.0 else 0.0
         behind, slowest, ends = 0.0, 0.0, 0.0
         for at in range(first, end):
             hop = link[at]
@@ -77,7 +80,7 @@ def link_floors(
                 size = wire[row] if network[hop] else payload[row]
                 to = ends + ahead
                 if whole and network[hop] and per_byte[hop] >= slowest:
-                    to += stored * packet[row]
+                    to += stored * packet
                 floors[0, hop] = min(floors[0, hop], begin[row])
                 floors[1, hop] = min(floors[1, hop], to)
                 floors[2, hop] += share[at] * size * per_byte[hop]

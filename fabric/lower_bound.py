@@ -57,7 +57,7 @@ class Chains:
     longest_ps
         Time of the longest chain of nodes.
     begin_ps
-        int64 (nodes,): when the first run of each node can start, before its delay.
+        int64 (nodes,): when the first run of each node can start, its delay over.
     after_ps
         int64 (nodes,): what at least passes between the end of its last run and the end of all.
     """
@@ -76,14 +76,14 @@ def chains(bound: BoundSchedule) -> Chains:
     """Follow the dependencies of one run, from its beginning and from its end."""
     plan, lasts = bound.schedule, least_ps(bound)
     if not len(plan.succ):
-        nothing = np.zeros(bound.n_nodes, np.int64)
-        return Chains(int((plan.delay_ps + lasts).max(initial=0)), nothing, nothing)
+        nothing = np.broadcast_to(np.int64(0), bound.n_nodes)
+        return Chains(int((plan.delay_ps + lasts).max(initial=0)), plan.delay_ps, nothing)
     longest, begin = _swept(
         bound, lasts, n_deps=plan.n_deps, succ_ptr=plan.succ_ptr, succ=bound.graph.succ
     )
     n_deps, ptr, succ = _reversed(bound)
     _, after = _swept(bound, lasts, n_deps=n_deps, succ_ptr=ptr, succ=succ)
-    return Chains(longest, begin, after)
+    return Chains(longest, begin + plan.delay_ps, after)
 
 
 def _swept(
@@ -137,20 +137,17 @@ def floor_ps(bound: BoundSchedule, found: Chains) -> int:
     usage, (_, row) = bound.usage, bound.used_paths
     if not len(usage.path):
         return 0
-    table, moving = bound.table, row >= 0
+    table = bound.table
     floors = np.full((4, table.fabric.n_links), np.inf)
     floors[2] = 0.0
-    smallest = bound.wire_bytes[moving].min()
-    stores = table.cost[usage.path, 1] > 0
     latency, host_ps = table.hop_latency()
     call_for_work(
         8 * len(usage.path), link_floors,
         usage.path,
-        _least_by(row, found.begin_ps + bound.schedule.delay_ps, len(usage.path)),
+        _least_by(row, found.begin_ps, len(usage.path)),
         _least_by(row, found.after_ps, len(usage.path)),
-        usage.wire_bytes.astype(np.float64),
-        usage.payload_bytes.astype(np.float64),
-        np.where(stores, np.minimum(smallest, table.cost[usage.path, 2]), 0.0),
+        usage.wire_bytes, usage.payload_bytes,
+        bound.wire_bytes.min(where=row >= 0, initial=2**62), table.cost,
         table.ptr, table.link, table.share,
         latency, 8e12 / table.fabric.link_rate_bps, table.fabric.link_network,
         host_ps, table.even, floors,
