@@ -33,11 +33,12 @@ from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.request import Request
 from railweave.workloads.serving.routers import ROUTERS
 from railweave.workloads.serving.sequence import Sequence
-from railweave.workloads.serving.steps import Stage, repeats
+from railweave.workloads.serving.steps import Stage
 from railweave.workloads.serving.waiting import waiting_lines
 from railweave.workloads.shapes import load_shape
 from railweave.workloads.step_load import StepLoad
 from railweave.workloads.workload import find_kind
+from railweave.workloads.works import repeats
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     import simpy
 
-    from railweave.workloads.replay.layers import Lane
     from railweave.workloads.shapes_model import ModelShape
+    from railweave.workloads.step_layers import Lane
 
 __all__ = ["InferenceModel", "inference_memory"]
 

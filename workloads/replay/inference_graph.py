@@ -17,10 +17,10 @@ from railweave.workloads.compute import BLOCK_OVERHEAD_PS, StageTimer, StepLoad
 from railweave.workloads.expert_compute import expert_block_ps
 from railweave.workloads.inference import StepOps, padded_tokens
 from railweave.workloads.parallelism import ParallelismPlan
-from railweave.workloads.replay.layers import Busy, Covered, Item, Lane, free_ps, together
 from railweave.workloads.replay.step_graph import StepGraph, Task
 from railweave.workloads.replay.step_report import Turn
 from railweave.workloads.shapes_model import MoeFeedForward, dtype_bytes
+from railweave.workloads.step_layers import Busy, Item, Lane, free_ps, layer_items, together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from railweave.fabric.devices import GpuModel
     from railweave.workloads.inference import StepStyle
     from railweave.workloads.ops import TrafficOp
-    from railweave.workloads.serving.steps import Work
     from railweave.workloads.shapes_model import LayerShape, ModelShape
+    from railweave.workloads.works import Work
 
 __all__ = ["InferenceStep", "shared_out"]
 
@@ -180,31 +180,6 @@ class InferenceStep:
         return total
 
     # ------------------------------------------------------------------ parts
-    def _layer(self, parts: StepOps, stage: int, layer: LayerShape, times: tuple[int, int]
-               ) -> list[Item]:  # fmt: skip
-        """Return a layer's blocks and what lies between them."""
-        mixing_ps, feed_ps = times
-        before, own = parts.sums(layer)
-        summed = together(parts.summed(stage, what="outputs"))
-        busy: list[Item] = [Busy(mixing_ps)]
-        around = list(parts.context(stage, [layer]))
-        if around and self.style.context == "ring":
-            busy = [Covered(around[0], mixing_ps)]
-        elif around:
-            late = [op for op in around if op.what.startswith("attention")]
-            early = [op for op in around if op not in late]
-            busy = [*together(early), Busy(mixing_ps), *together(late)]
-        if parts.by_experts(layer):
-            ops = list(parts.experts(stage, layer.feed_forward, count=1))
-            late = [op for op in ops if op.what.startswith(("outputs", "combine"))]
-            early = [op for op in ops if op not in late]
-            return [*busy, *summed * before, *together(early), Busy(feed_ps), *together(late)]
-        if layer.feed_forward is None:
-            return [*busy, *summed * before]
-        if not own:  # side by side with attention
-            return [*busy, Busy(feed_ps), *summed * before]
-        return [*busy, *summed * before, Busy(feed_ps), *summed * own]
-
     def _stage_works(
         self, lane: Lane, stage: int, requests: Sequence[int]
     ) -> tuple[tuple[Work, ...], int]:
@@ -215,7 +190,7 @@ class InferenceStep:
             return (), 0
         layers = [self.shape.layers[i] for i in self.plan.stage_layers(self.shape.n_layers)[stage]]
         kinds = list(dict.fromkeys(layers))
-        items = [self._layer(parts, stage, kind, times[kind]) for kind in kinds]
+        items = [layer_items(parts, stage, kind, times[kind]) for kind in kinds]
         before = together(parts.entry(stage))
         if stage == 0:
             before += together(parts.summed(stage, what="embedding"))

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from railweave.workloads.optimizer import data_parallel_ops
-from railweave.workloads.replay.layers import Busy
 from railweave.workloads.replay.step_graph import StepGraph, Task
 from railweave.workloads.shares import layer_parameters, outer_parameters
+from railweave.workloads.step_layers import Busy
 
 if TYPE_CHECKING:
     from railweave.workloads.ops import TrafficOp

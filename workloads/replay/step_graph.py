@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from railweave.fabric.errors import RailweaveError
-from railweave.workloads.serving.steps import bound_ps, perform
+from railweave.workloads.works import bound_ps, perform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import simpy
 
     from railweave.fabric.engine import Engine, FabricEnvironment
-    from railweave.workloads.serving.steps import Work
+    from railweave.workloads.works import Work
 
 __all__ = ["StepGraph", "Task"]
 

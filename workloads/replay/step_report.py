@@ -13,7 +13,7 @@ from railweave.fabric.errors import InputError
 from railweave.workloads.op_schedules import bytes_between
 from railweave.workloads.ops import total_wire_bytes
 from railweave.workloads.replay.lanes import alike
-from railweave.workloads.replay.layers import Lane
+from railweave.workloads.step_layers import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,16 +18,16 @@ from railweave.workloads.optimizer import (
     data_parallel_ops,
 )
 from railweave.workloads.pipeline_schedules import Pass, pipeline_order, previous_pass
-from railweave.workloads.replay.layers import Busy, Lane, free_ps
 from railweave.workloads.replay.step_graph import StepGraph, Task
 from railweave.workloads.replay.training_layers import TrainingLayers
-from railweave.workloads.serving.steps import Work
 from railweave.workloads.shares import (
     Parameters,
     layer_parameters,
     outer_parameters,
 )
+from railweave.workloads.step_layers import Busy, Lane, free_ps
 from railweave.workloads.training import boundary_ops
+from railweave.workloads.works import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

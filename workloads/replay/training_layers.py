@@ -18,9 +18,9 @@ from railweave.workloads.expert_compute import expert_block_ps
 from railweave.workloads.ops import collective
 from railweave.workloads.optimizer import update_bytes
 from railweave.workloads.parallelism import ParallelismPlan
-from railweave.workloads.replay.layers import Busy, Covered, Item
 from railweave.workloads.shapes_model import MoeFeedForward
 from railweave.workloads.shares import chunk_layers, stage_parameters
+from railweave.workloads.step_layers import Busy, Covered, Item
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

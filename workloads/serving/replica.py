@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from railweave.workloads.serving.ledger import Ledger
 from railweave.workloads.serving.stepping import Stepper
-from railweave.workloads.serving.steps import bound_ps
 from railweave.workloads.step_load import StepLoad
+from railweave.workloads.works import bound_ps
 
 if TYPE_CHECKING:
     import simpy

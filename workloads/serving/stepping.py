@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import simpy
 
 from railweave.workloads.serving.leaps import Leaps
-from railweave.workloads.serving.steps import Work, bound_ps, perform
+from railweave.workloads.works import Work, bound_ps, perform
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,15 +11,17 @@ from railweave.fabric.beside import beside
 from railweave.fabric.chain import chain, work
 from railweave.workloads.op_schedules import op_schedule
 from railweave.workloads.ops import TrafficOp
-from railweave.workloads.serving.steps import Work, repeats
+from railweave.workloads.works import Work, repeats
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from railweave.fabric.schedule import Schedule
+    from railweave.workloads.inference import StepOps
     from railweave.workloads.parallelism import ParallelismPlan
+    from railweave.workloads.shapes_model import LayerShape
 
-__all__ = ["Busy", "Covered", "Item", "Lane", "Together", "free_ps", "together"]
+__all__ = ["Busy", "Covered", "Item", "Lane", "Together", "free_ps", "layer_items", "together"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,41 @@ def together(ops: Iterable[TrafficOp]) -> list[Item]:
         else:
             found.append(Together((op,)))
     return found
+
+
+def layer_items(
+    parts: StepOps, stage: int, layer: LayerShape, times: tuple[int, int]
+) -> list[Item]:
+    """Return a layer's blocks and what lies between them.
+
+    Parameters
+    ----------
+    parts, stage, layer
+        The operations of the step, and of what.
+    times
+        Of the block that mixes tokens and of the feed-forward block, in ps.
+    """
+    mixing_ps, feed_ps = times
+    before, own = parts.sums(layer)
+    summed = together(parts.summed(stage, what="outputs"))
+    busy: list[Item] = [Busy(mixing_ps)]
+    around = list(parts.context(stage, [layer]))
+    if around and parts.style.context == "ring":
+        busy = [Covered(around[0], mixing_ps)]
+    elif around:
+        late = [op for op in around if op.what.startswith("attention")]
+        early = [op for op in around if op not in late]
+        busy = [*together(early), Busy(mixing_ps), *together(late)]
+    if parts.by_experts(layer):
+        ops = list(parts.experts(stage, layer.feed_forward, count=1))
+        late = [op for op in ops if op.what.startswith(("outputs", "combine"))]
+        early = [op for op in ops if op not in late]
+        return [*busy, *summed * before, *together(early), Busy(feed_ps), *together(late)]
+    if layer.feed_forward is None:
+        return [*busy, *summed * before]
+    if not own:  # side by side with attention
+        return [*busy, Busy(feed_ps), *summed * before]
+    return [*busy, *summed * before, Busy(feed_ps), *summed * own]
 
 
 def free_ps(items: Sequence[Item]) -> int:
