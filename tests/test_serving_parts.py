@@ -27,7 +27,7 @@ from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.handoff.mover import KvMover
 from railweave.workloads.serving.memory import MEMORIES
-from railweave.workloads.serving.pools import place_pools
+from railweave.workloads.serving.pools import place_pools, placed_replicas
 from railweave.workloads.serving.replica import Replica
 from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.request import Request
@@ -179,7 +179,7 @@ def placed(**workload: Any) -> dict[str, list[list[str]]]:
 
     def noted(model: Any, context: Any) -> dict[str, list[list[int]]]:
         fabrics.append(context.fabric)
-        found.update(place_pools(model, context))
+        found.update(place_pools(model.pools, placed_replicas(model), context))
         return found
 
     keys = {"kind": "serving", "model": "llama-3.1-8b", "requests": [{"prompt": 1, "output": 1}]}

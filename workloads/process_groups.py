@@ -12,7 +12,7 @@ from railweave.workloads.replay.flows import FlowsModel
 from railweave.workloads.replay.inference import InferenceModel
 from railweave.workloads.replay.training import TrainingModel
 from railweave.workloads.serving.model import ServingModel
-from railweave.workloads.serving.pools import place_pools
+from railweave.workloads.serving.pools import place_pools, placed_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ def _of_plan(
 
 def _of_pools(workload: ServingModel, context: WorkloadContext) -> Iterator[ProcessGroup]:
     """Yield the groups inside replicas, and the ranks of pools whose parts of a cache meet."""
-    placed = place_pools(workload, context)
+    placed = place_pools(workload.pools, placed_replicas(workload), context)
     tp = {}
     for name, replicas in placed.items():
         pool = workload.pools[name]

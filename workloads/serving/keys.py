@@ -21,6 +21,7 @@ __all__ = [
     "LengthModel",
     "MemoryBoundModel",
     "PoolModel",
+    "ReplicasModel",
     "RequestModel",
     "RouterModel",
     "SloModel",
@@ -61,16 +62,21 @@ class RequestModel(FileModel):
         return self
 
 
-class PoolModel(FileModel):
-    """Replicas of a model that do the same."""
+class ReplicasModel(FileModel):
+    """Replicas of a model, and where they sit."""
 
     replicas: int = Field(1, ge=1, description="How many")
     tp: int = Field(1, ge=1, description="Tensor-parallel ranks of a replica")
     pp: int = Field(1, ge=1, description="Pipeline stages of a replica")
+    placement: PlacementModel | None = Field(None, description="Instead of the workload's")
+
+
+class PoolModel(ReplicasModel):
+    """Replicas of a model that do the same."""
+
     ep: int = Field(
         1, ge=1, description="Ranks that experts are divided over: 1 (all experts on all) or tp"
     )
-    placement: PlacementModel | None = Field(None, description="Instead of the workload's")
     max_num_seqs: int | None = Field(None, ge=1, description="Instead of the workload's")
     max_num_batched_tokens: int | None = Field(None, ge=1, description="Instead of the workload's")
 

@@ -12,11 +12,12 @@ from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.steps import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from railweave.fabric.devices import GpuModel
     from railweave.fabric.graph import Fabric
     from railweave.workloads.parallelism import ParallelismPlan
+    from railweave.workloads.serving.keys import ReplicasModel
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
@@ -33,11 +34,22 @@ def placed_replicas(workload: ServingModel) -> dict[str, int]:
     return placed
 
 
-def place_pools(workload: ServingModel, context: WorkloadContext) -> dict[str, list[list[int]]]:
+def place_pools(
+    pools: Mapping[str, ReplicasModel], counts: Mapping[str, int], context: WorkloadContext
+) -> dict[str, list[list[int]]]:
     """Return, by pool, the device indices of each replica's GPUs, tensor parallelism innermost.
 
     Packed pools fill hosts in order, prefill first. The decode pool begins on a host of its own,
     and a replica that one host can hold is not split over two, as long as there are hosts enough.
+
+    Parameters
+    ----------
+    pools
+        The keys of each pool, by name.
+    counts
+        The replicas of each that GPUs are kept for.
+    context
+        The fabric, and where the workload is placed.
 
     Raises
     ------
@@ -45,7 +57,6 @@ def place_pools(workload: ServingModel, context: WorkloadContext) -> dict[str, l
         There are not enough GPUs.
     """
     fabric = context.fabric
-    pools, counts = workload.pools, placed_replicas(workload)
     needs = {name: counts[name] * pool.tp * pool.pp for name, pool in pools.items()}
     total = sum(needs.values())
     if total > len(fabric.gpus):

@@ -12,7 +12,7 @@ from railweave.fabric.errors import UnreachableError
 from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.memory import MEMORIES
 from railweave.workloads.serving.memory.prefix_cache import PrefixCache
-from railweave.workloads.serving.pools import place_pools, plan_pool
+from railweave.workloads.serving.pools import place_pools, placed_replicas, plan_pool
 from railweave.workloads.serving.replica import Replica
 from railweave.workloads.serving.request import Request
 from railweave.workloads.shapes import load_shape, shipped_models
@@ -47,7 +47,7 @@ def plan_replicas(
     workload: ServingModel, context: WorkloadContext, shape: ModelShape
 ) -> dict[str, list[ReplicaPlan]]:
     """Place the pools and plan their replicas, by pool."""
-    places = place_pools(workload, context)
+    places = place_pools(workload.pools, placed_replicas(workload), context)
     for pool in places.values():
         context.occupy(gpu for replica in pool for gpu in replica)
     with context.at():
