@@ -7,30 +7,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from railweave.fabric.dependency import cycles
+from railweave.fabric.dependency import LOSSLESS_PRIORITY, first_cycle
 from railweave.fabric.graph import LinkModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from railweave.fabric.graph import Fabric
+    from railweave.fabric.in_use import PathsInUse
     from railweave.fabric.paths import PathTable
 
 __all__ = ["lossless_cautions"]
 
 
-def lossless_cautions(table: PathTable, contended: NDArray[np.int32]) -> list[str]:
+def lossless_cautions(
+    table: PathTable, in_use: PathsInUse, contended: NDArray[np.int32]
+) -> list[str]:
     """Return a sentence for each effect of a lossless network that a fluid run left out.
 
     Parameters
     ----------
     table
         The paths in use.
+    in_use
+        Which priority each carries.
     contended
         int32 (links,): 1 where several flows were held back together.
     """
     fabric = table.fabric
     lossless = np.isin(fabric.link_model, (LinkModel.ROCE_LOSSLESS, LinkModel.INFINIBAND))
-    return _incast(table, lossless & (contended == 1)) + _circle(table)
+    return _incast(table, lossless & (contended == 1)) + _circle(fabric, in_use)
 
 
 def _incast(table: PathTable, full: NDArray[np.bool_]) -> list[str]:
@@ -58,16 +64,14 @@ def _incast(table: PathTable, full: NDArray[np.bool_]) -> list[str]:
     ]
 
 
-def _circle(table: PathTable) -> list[str]:
+def _circle(fabric: Fabric, in_use: PathsInUse) -> list[str]:
     """Name a circle of links that can wait for each other; up/down routes have none."""
-    fabric = table.fabric
     if not np.any(fabric.tier[fabric.switches] < 0):
         return []
-    paths = [table.links_of(path) for path in range(len(table))]
-    found = cycles(fabric, [path.tolist() for path in paths], limit=1)
+    found = first_cycle(fabric, in_use.by_priority(LOSSLESS_PRIORITY))
     if not found:
         return []
-    names = ", ".join(fabric.link_name(link) for link, _ in found[0])
+    names = ", ".join(fabric.link_name(link) for link, _ in found)
     return [
         f"the lossless links {names} can wait for each other in a circle: the deadlock that may "
         "come of it is not in a fluid run"

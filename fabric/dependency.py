@@ -20,17 +20,19 @@ from railweave.fabric.graph import LinkModel
 from railweave.fabric.routing import PathSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from railweave.fabric.graph import Fabric
 
-__all__ = ["Dependencies", "buffer_dependencies", "cycles"]
+__all__ = ["LOSSLESS_PRIORITY", "Dependencies", "buffer_dependencies", "cycles", "first_cycle"]
 
 Node = tuple[int, int]
 
-_LOSSLESS_PRIORITY = 3
+LOSSLESS_PRIORITY = 3
+"""802.1p priority of lossless traffic where nothing is said."""
+
 _WAITING_MODELS = (LinkModel.ROCE_LOSSLESS, LinkModel.INFINIBAND)
 
 
@@ -50,7 +52,8 @@ def buffer_dependencies(
     fabric: Fabric,
     paths: PathSet | Sequence[Sequence[int]],
     *,
-    priorities: ArrayLike | int = _LOSSLESS_PRIORITY,
+    priorities: ArrayLike | int = LOSSLESS_PRIORITY,
+    waits: NDArray[np.bool_] | None = None,
 ) -> Dependencies:
     """Return the dependencies of flows on these paths.
 
@@ -63,6 +66,8 @@ def buffer_dependencies(
         their links is taken to depend on each that leaves where it ends.
     priorities
         (n,) or one for all: lossless priority (virtual lane) of each flow.
+    waits
+        bool (links,): the links that wait; None: those of lossless models.
     """
     if isinstance(paths, PathSet):
         ptr, links = paths.ptr.astype(np.int64), paths.links.astype(np.int64)
@@ -70,7 +75,8 @@ def buffer_dependencies(
         ptr = np.concatenate(([0], np.cumsum([len(path) for path in paths]))).astype(np.int64)
         links = np.array([link for path in paths for link in path], np.int64)
     flows = len(ptr) - 1
-    waits = np.isin(fabric.link_model, _WAITING_MODELS)
+    if waits is None:
+        waits = np.isin(fabric.link_model, _WAITING_MODELS)
     lanes, lane_of = np.unique(
         np.broadcast_to(np.asarray(priorities, np.int64), (flows,)), return_inverse=True
     )
@@ -101,14 +107,15 @@ def cycles(
     fabric: Fabric,
     paths: PathSet | Sequence[Sequence[int]],
     *,
-    priorities: ArrayLike | int = _LOSSLESS_PRIORITY,
+    priorities: ArrayLike | int = LOSSLESS_PRIORITY,
+    waits: NDArray[np.bool_] | None = None,
     limit: int = 100,
 ) -> list[list[Node]]:
     """Return the elementary cycles of buffer dependencies among flows on these paths.
 
     Parameters
     ----------
-    fabric, paths, priorities
+    fabric, paths, priorities, waits
         As for `buffer_dependencies`.
     limit
         Stop after so many cycles (there can be exponentially many).
@@ -118,7 +125,7 @@ def cycles(
     list of list of (link, priority)
         Each cycle from its lowest node, none twice. Empty: no deadlock is possible.
     """
-    graph = buffer_dependencies(fabric, paths, priorities=priorities)
+    graph = buffer_dependencies(fabric, paths, priorities=priorities, waits=waits)
     found: list[list[Node]] = []
     for component in _knots(graph.after):
         for cycle in _elementary(graph.after, component):
@@ -126,6 +133,34 @@ def cycles(
             if len(found) == limit:
                 return found
     return found
+
+
+def first_cycle(
+    fabric: Fabric,
+    paths: Mapping[int, Sequence[Sequence[int]]],
+    *,
+    waits: Mapping[int, NDArray[np.bool_]] | None = None,
+) -> list[Node]:
+    """Return the first cycle among paths of several priorities, which never wait for each other.
+
+    Parameters
+    ----------
+    fabric, paths
+        As for `buffer_dependencies`, paths by priority.
+    waits
+        The links that wait, by priority; None: those of lossless models.
+
+    Returns
+    -------
+    list of (link, priority)
+        From its lowest node; empty: no deadlock is possible.
+    """
+    for priority in sorted(paths):
+        own = None if waits is None else waits[priority]
+        found = cycles(fabric, paths[priority], priorities=priority, waits=own, limit=1)
+        if found:
+            return found[0]
+    return []
 
 
 def _knots(after: dict[Node, tuple[Node, ...]]) -> list[list[Node]]:

@@ -136,6 +136,9 @@ class FluidEngine(JobEngine):
         if plain.any():
             own = [flow for flow, alike in zip(flows, plain, strict=True) if alike]
             batch = Batch.of(self.binder, own, np.maximum(times[plain], now), now_ps=now)
+            for priority in {flow.priority for flow in own}:
+                like = np.array([flow.priority == priority for flow in own], np.bool_)
+                self.in_use.note(batch.bound.path[like], priority)
             job = Job(batch.bound, self._event(), now, 1, "", batch=batch)
             self._records.append(job)
             self._begin(job)
@@ -391,7 +394,7 @@ class FluidEngine(JobEngine):
     def cautions(self) -> list[str]:
         """Say what a lossless network would have shown of this run and a fluid one cannot."""
         contended = self.state.contended[: self.fabric.n_links]
-        lines = lossless_cautions(self.table, contended)
+        lines = lossless_cautions(self.table, self.in_use, contended)
         if self.tolerance:
             lines.append(
                 f"with a tolerance of {self.tolerance:.3g} the times of flows are off by less than "

@@ -146,6 +146,7 @@ class FaultyFluidEngine(FluidEngine):
         if remap is None:
             self._told(now, 0, [])
             return
+        self.in_use.move(remap)
         self._bound.clear()
         self._isolated.clear()
         for memo in self._known():

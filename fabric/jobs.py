@@ -13,6 +13,7 @@ from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import CollectiveRecord, Engine, LinkCounters
 from railweave.fabric.errors import InputError
 from railweave.fabric.flow import Flow, FlowRecord
+from railweave.fabric.in_use import PathsInUse
 from railweave.fabric.kept import Kept
 from railweave.fabric.loops import expand
 from railweave.fabric.paths import PathTable
@@ -100,6 +101,7 @@ class JobEngine(Engine):
         self._bound: Kept[tuple[Schedule, BoundSchedule]] = Kept(most=_KEPT_NODES)
         self._records: list[FlowRecord | Job] = []  # of a batch its job
         self._collectives: list[CollectiveRecord] = []
+        self.in_use = PathsInUse(self.table)
         self._moved = np.zeros((3, 0), np.int64)  # wire, payload, ACK bytes by path
         self._by_class: dict[str, NDArray[np.int64]] = {}  # the same of each tag
         # What was put there since, how often, and of what class.
@@ -122,6 +124,7 @@ class JobEngine(Engine):
         if flow.qps is not None and flow.qps < 1:
             raise InputError(f"flow '{flow.id}' has {flow.qps} queue pairs", expected="1 or more")
         bound = self._bind_flow(flow)
+        self.in_use.note(bound.path, flow.priority)
         job = Job(bound, self._event(), int(self.env.now), 1, flow.tag, flow, len(self._records))
         self._records.append(self._record(job, end_ps=-1))
         self._begin(job)
@@ -148,6 +151,7 @@ class JobEngine(Engine):
                 f"the schedule has {schedule.n_ranks} ranks, {len(devices)} devices were given"
             )
         job = Job(self._bind(schedule, devices), self._event(), int(self.env.now), repeat, tag)
+        self.in_use.note(job.bound.usage.path)
         if len(schedule) == 0:
             job.runs_left = 0
             self._finish(job, end_ps=job.start_ps)

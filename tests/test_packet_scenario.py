@@ -196,10 +196,38 @@ def test_a_circle_that_does_not_close_is_a_caution() -> None:
     said = [line for line in result.warnings if "wait for each other in a circle" in line]
     assert said == [
         "lossless links can wait for each other in a circle, and so deadlock: "
-        "s0:2>s1:2 -> s1:3>s2:2 -> s2:3>s0:3"
+        "s0:2>s1:2 -> s1:3>s2:2 -> s2:3>s0:3 (priority 3)"
     ]
     one_way = run_scenario(scenario(TRIANGLE, flows[:1], network=BARE))
     assert not [line for line in one_way.warnings if "circle" in line]
+
+
+@pytest.mark.parametrize("engine", ["packet", "fluid"])
+@pytest.mark.parametrize(
+    ("priorities", "circle"), [((2, 2, 2), True), ((3, 3, 3), True), ((1, 2, 3), False)]
+)
+def test_links_wait_for_others_of_their_priority_alone(
+    engine: str, priorities: tuple[int, ...], circle: bool
+) -> None:
+    flows = [
+        {"id": f"h{i}", "src": f"h{i}", "dst": f"h{(i + 2) % 3}", "size": "8kB",
+         "path": [f"h{i}", *(f"s{(i + k) % 3}" for k in range(3)), f"h{(i + 2) % 3}"],
+         "priority": priority}
+        for i, priority in enumerate(priorities)
+    ]  # fmt: skip
+    network = {"pfc": {"lossless": [1, 2, 3]}}
+    result = run_scenario(scenario(TRIANGLE, flows, network=network) | {"engine": engine})
+    assert any("in a circle" in line for line in result.raise_for_status().warnings) is circle
+
+
+def test_a_lossy_priority_waits_for_nothing() -> None:
+    flows = [
+        {"id": f"h{i}", "src": f"h{i}", "dst": f"h{(i + 2) % 3}", "size": "8kB", "priority": 4,
+         "path": [f"h{i}", *(f"s{(i + k) % 3}" for k in range(3)), f"h{(i + 2) % 3}"]}
+        for i in range(3)
+    ]  # fmt: skip
+    result = run_scenario(scenario(TRIANGLE, flows)).raise_for_status()
+    assert not [line for line in result.warnings if "circle" in line]
 
 
 def test_a_collective_runs_its_own_graph() -> None:

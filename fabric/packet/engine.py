@@ -12,6 +12,7 @@ from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import Capabilities, LinkCounters
 from railweave.fabric.errors import InputError, LivelockError, RailweaveError, StalledError
 from railweave.fabric.faults import DETECTION_DELAY_PS, LinkChange
+from railweave.fabric.in_use import PathsInUse
 from railweave.fabric.jobs import Job, JobEngine
 from railweave.fabric.loops import expand
 from railweave.fabric.packet import layout as lay
@@ -88,6 +89,7 @@ class PacketEngine(JobEngine):
     ) -> None:
         super().__init__(*args, **options)
         self.table = PacketPaths(self.fabric, self.settings)
+        self.in_use = PathsInUse(self.table)
         old = self.binder
         kind = Binder if changing is None else ReroutingBinder
         self.binder = kind(self.table, old.routing, qps=old.qps, split=old.split)
@@ -334,6 +336,7 @@ class PacketEngine(JobEngine):
             more[: len(self._lanes)] = self._lanes
             self._lanes = more
         self._lanes[remap[moved]] = self._lanes[moved]
+        self.in_use.move(remap)
         for job in self._jobs.values():
             new = remap[job.bound.path]
             if (new != job.bound.path).any():

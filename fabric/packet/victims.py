@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from railweave.fabric.dependency import cycles
+from railweave.fabric.dependency import first_cycle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,25 +65,24 @@ def victims(engine: PacketEngine, paused_ps: NDArray[np.int64]) -> list[dict[str
 def waiting_cautions(engine: PacketEngine) -> list[str]:
     """Say whether lossless links can wait for each other in a circle on the routes in use.
 
-    Up/down routes cannot; pinned paths and switches without tiers may.
+    Up/down routes cannot; pinned paths and switches without tiers may. A link waits for one of the
+    same priority alone, and where its priority is lossless there.
     """
-    fabric, records = engine.fabric, engine.records()
-    pinned = [record for record in records if record.flow.path is not None]
-    if np.any(fabric.tier[fabric.switches] < 0):
-        table = engine.table
-        paths = [table.links_of(path).tolist() for path in range(len(table))]
-        own = engine.packet.priority
-    elif pinned:
-        paths, own = [list(record.path) for record in records], engine.packet.priority
-    else:
+    fabric, state = engine.fabric, engine.state
+    pinned = any(record.flow.path is not None for record in engine.records())
+    if engine.cycle or not (pinned or np.any(fabric.tier[fabric.switches] < 0)):
         return []
-    if engine.packet.pfc is False or own not in engine.packet.lossless or engine.cycle:
-        return []
-    found = cycles(fabric, paths, limit=1)
+    paths = engine.in_use.by_priority(engine.packet.priority)
+    kind = state.ingress.kind.reshape(fabric.n_links, -1)
+    waits = {p: fabric.link_network & (kind[:, state.priorities.index(p)] > 0) for p in paths}
+    found = first_cycle(fabric, paths, waits=waits)
     if not found:
         return []
-    names = " -> ".join(fabric.link_name(link) for link, _ in found[0])
-    return [f"lossless links can wait for each other in a circle, and so deadlock: {names}"]
+    names = " -> ".join(fabric.link_name(link) for link, _ in found)
+    return [
+        "lossless links can wait for each other in a circle, and so deadlock: "
+        f"{names} (priority {found[0][1]})"
+    ]
 
 
 def _root(
