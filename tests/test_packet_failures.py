@@ -241,6 +241,17 @@ def test_pauses_are_refreshed_as_often_as_asked() -> None:
     assert counts[0] > counts[1]
 
 
+def test_the_pauses_of_a_storm_are_counted_as_sent() -> None:
+    """From 50 us on every 50 us, for 1500 us: 30 frames of the one port of h2, none a resume."""
+    result = run_scenario(merged(stormy({"for": "1500us"}), pfc={"refresh": "50us"}))
+    names = [result.fabric.link_name(i) for i in range(result.fabric.n_links)]
+    sent = dict(zip(names, result.link_columns["pause_frames_sent"], strict=True))
+    heard = dict(zip(names, result.link_columns["pause_frames_received"], strict=True))
+    assert sent["h2/nic0:0>l1:0"] == heard["l1:0>h2/nic0:0"] == 30
+    assert result.network["pause_frames"] == sum(sent.values()) > 30
+    assert result.network["resume_frames"] < result.network["pause_frames"] - 20
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -83,6 +83,8 @@ def send_pause(
     start = max(run.now, back.busy)
     end = serialise(ports, link ^ 1, start, run.pfc_wire)
     back.pauses += 1
+    if quanta > 0:
+        ingress[queue].sent += 1
     back.control_bytes += run.pfc_wire
     at = end + back.prop + ports[link].response
     key = (EFFECTIVE << CLASS_SHIFT) | (PAUSE << KIND_SHIFT) | (link << 4) | klass
@@ -297,7 +299,6 @@ def admit(
     if own.off == 0 and (own.head > 0 or own.held - own.reserve > _threshold(run, own, switch)):
         own.off = 1
         own.since = run.now
-        own.sent += 1
         send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
         if own.lazy > 0:
             _watch(runs, ev, wheel, far, ports, ingress, switches, swports, number, queue)
@@ -320,7 +321,6 @@ def refresh(runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, ingress: Any, 
     every = refresh_ps(run, ports[queue // run.classes])
     if run.now - own.since >= every:
         own.since = run.now
-        own.sent += 1
         send_pause(runs, ev, wheel, far, ports, ingress, queue, _MOST_QUANTA)
     own.refresh = 1
     key = (TIMER << CLASS_SHIFT) | (REFRESH << KIND_SHIFT) | queue

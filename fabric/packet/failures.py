@@ -212,7 +212,6 @@ class Failures:
             own = state.ingress[queue]
             if own.off == 1:
                 own.since = now
-                own.sent += 1
                 self._pause(state, queue, _MOST_QUANTA)
         self._kick(state, link)
 
