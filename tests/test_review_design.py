@@ -49,3 +49,53 @@ def test_unknown_parts(capsys, monkeypatch, tmp_path, words, said):
     monkeypatch.chdir(tmp_path)
     assert cli.run_command_line(("design", "--gpus", "64", *words)) == 2
     assert said in capsys.readouterr().err
+
+
+def test_each_way_to_route_is_a_row_and_hashing_costs_time(capsys, monkeypatch, tmp_path):
+    """Hashed over one queue pair, an all-to-all is slower than sprayed, on the same cables."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(
+        "schema: 1\nengine: fluid\ntopology: h100-rail-8\n"
+        "workload: {kind: collective, op: all_to_all, sizes: [16MiB]}\n"
+    )
+    words = ("design", "--gpus", "64", "--host", "dgx-h100", "--switch", "spectrum-4", "--json")
+    ways = ("--workload", "job.yaml", "--routing", "ecmp", "--routing", "ecmp:4", "--routing")
+    assert cli.run_command_line((*words, *ways, "spray", "--max-oversubscription", "1:1")) == 0
+    data = json.loads(capsys.readouterr().out)["candidates"]
+    rails = {one["routing"]: one for one in data if one["name"] == "rail-optimized"}
+    times = {way: one["figures"]["workloads"]["job"]["time_ps"] for way, one in rails.items()}
+    assert times["ecmp"] > times["ecmp:4"] > times["spray"]
+    assert len({one["figures"]["bill"]["network"]["cost_cents"] for one in rails.values()}) == 1
+    assert not rails["ecmp"]["pareto"]
+    left_out = [one for one in data if one["name"] == "rail-only"]
+    assert all(one["figures"]["workloads"]["job"]["time_ps"] is None for one in left_out)
+    assert not any(one["pareto"] for one in left_out)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--routing", "ecpm"), "did you mean 'ecmp'?"),
+        (("--routing", "ecmp:0"), "--routing: '0' is not a number of queue pairs; expected 1 to"),
+        (("--routing", "ecmp:many"), "'many' is not a number of queue pairs"),
+        (("--routing", "adaptive"), "adaptive routing needs packets"),
+        (("--workload", "job.yaml"), "two workloads have one name"),
+    ],
+)
+def test_bad_ways_to_route(capsys, monkeypatch, tmp_path, words, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text(
+        "schema: 1\nengine: fluid\ntopology: h100-rail-8\n"
+        "workload: {kind: collective, op: all_reduce, sizes: [1MiB]}\n"
+    )
+    parts = ("--host", "dgx-h100", "--switch", "spectrum-4", "--workload", "job.yaml")
+    assert cli.run_command_line(("design", "--gpus", "64", *parts, *words)) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "designs").exists()
+
+
+def test_routing_without_a_workload_is_refused(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    parts = ("--host", "dgx-h100", "--switch", "spectrum-4", "--routing", "ecmp")
+    assert cli.run_command_line(("design", "--gpus", "64", *parts)) == 2
+    assert "there is nothing to route" in capsys.readouterr().err

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from railweave.tools.prices import PriceList
     from railweave.topologies.apart import Apart
 
-__all__ = ["Design", "compare_words", "look_at"]
+__all__ = ["Design", "Job", "compare_words", "job_on", "look_at"]
 
 _TIERS: Final = ("nvlink", "pcie", "host-leaf", "leaf-spine", "spine-core", "link")
 
@@ -178,6 +178,11 @@ def look_at(
         apart=tuple(apart_groups(fabric)),
         damages=tuple(blast.damages) if blast is not None else (),
     )
+
+
+def job_on(path: Path, topology: str, overrides: dict[str, Any] | None = None) -> Job:
+    """Run a workload on a design, other keys of its scenario (dotted) in place of its own."""
+    return _job(*result_on(path, topology, overrides=overrides))
 
 
 def _job(time: JobTime, result: Result | None) -> Job:

@@ -17,18 +17,16 @@ from railweave.fabric.catalogue import catalogue_names
 from railweave.fabric.devices import host_model, nic_model, rack_model, switch_model
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.units import format_rate
-from railweave.tools.comparing import Design, look_at
 from railweave.topologies.checks import check
 from railweave.topologies.load import build_topology, load_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from railweave.fabric.devices import HostModel, SwitchModel
-    from railweave.tools.prices import PriceList
+    from railweave.tools.comparing import Design
 
-__all__ = ["TRANSPORTS", "Candidate", "candidates", "evaluate", "pareto", "unpriced"]
+__all__ = ["TRANSPORTS", "Candidate", "candidates"]
 
 _TAPERS: Final = (Fraction(1), Fraction(2), Fraction(3), Fraction(4), Fraction(7))
 TRANSPORTS: Final[Mapping[str, str]] = {
@@ -61,17 +59,6 @@ class Candidate:
     content: Mapping[str, Any]
     refused: str = ""
     design: Design | None = None
-
-    def goals(self, workload: str | None) -> tuple[int, int, int] | None:
-        """Return cost in cents, power in mW and job time in ps, None where it cannot run."""
-        if self.design is None:
-            return None
-        time: int | None = 0
-        if workload is not None:
-            time = self.design.jobs[workload].time.time_ps
-        if time is None:
-            return None
-        return self.design.bill.cost_cents, self.design.bill.power_mw, time
 
 
 def candidates(
@@ -266,42 +253,3 @@ def _split_nic(name: str, planes: int) -> str:
         if other.startswith(f"{name}-{planes}x"):
             return other
     raise InputError(f"the catalogue has no {name} with {planes} ports")
-
-
-def evaluate(
-    one: Candidate, path: Path, workloads: Mapping[str, Path], prices: PriceList | None
-) -> Candidate:
-    """Return a candidate with its figures; ``path`` is the file it was written to."""
-    if one.refused:
-        return one
-    found = look_at(str(path.resolve()), workloads=workloads, failures=False, prices=prices)
-    return Candidate(name=one.name, content=one.content, design=found)
-
-
-def pareto(found: Sequence[Candidate], workload: str | None) -> list[Candidate]:
-    """Return the candidates that no other beats in cost, power and time at once.
-
-    One that cannot run the workload, or whose parts lack a price, is not among them: nothing can be
-    said of it.
-    """
-    able = [
-        (one, goals)
-        for one in found
-        if (goals := one.goals(workload)) is not None and not unpriced(one)
-    ]
-    return [
-        one
-        for one, goals in able
-        if not any(
-            other != goals and all(a <= b for a, b in zip(other, goals, strict=True))
-            for _, other in able
-        )
-    ]
-
-
-def unpriced(one: Candidate) -> list[str]:
-    """Return the parts of a candidate, but fibres, that have no price."""
-    if one.design is None:
-        return []
-    missing = one.design.bill.missing("cents")
-    return [item for item in dict.fromkeys(missing) if item != "fibre"]

@@ -119,12 +119,12 @@ def result_on(
 
 def load_on(
     scenario: Path,
-    topology: str | None,
+    topology: str | dict[str, Any] | None,
     faults: Iterable[Fault] = (),
     *,
     overrides: dict[str, Any] | None = None,
 ) -> Scenario:
-    """Load a scenario as `run_on` does."""
+    """Load a scenario as `run_on` does; ``topology`` may be the content of a file too."""
     from railweave.scenario import load_scenario
 
     keys: dict[str, Any] = dict(overrides or {})

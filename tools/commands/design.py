@@ -9,7 +9,7 @@ import typer
 from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
 
 if TYPE_CHECKING:
-    from railweave.tools.designing import Candidate
+    from railweave.tools.design_choices import Choice
 
 __all__ = ["design"]
 
@@ -25,8 +25,20 @@ def design(
     ],
     switch: Annotated[str, typer.Option(help="Switch of the catalogue.", show_default=False)],
     workload: Annotated[
-        Path | None,
-        typer.Option(help="A scenario to run on each, its topology replaced.", show_default=False),
+        list[Path] | None,
+        typer.Option(
+            help="A scenario to run on each, its topology replaced; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    routing: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY[:QPS]",
+            help="How flows choose among equal paths: ecmp, ecmp:8 (with 8 queue pairs each), "
+            "ecmp-polarised, rail or spray; may be repeated.  [default: the workload's]",
+            show_default=False,
+        ),
     ] = None,
     max_oversubscription: Annotated[str, typer.Option(help="Of the leaf, such as 2:1.")] = "7:1",
     transport: Annotated[
@@ -53,18 +65,26 @@ def design(
 
     Each is checked, priced and emulated; those that no other beats in cost, power and job time are
     marked. On the fluid engine transports differ in what they need of buffers alone: `review
-    --transports` runs them packet by packet.
+    --transports` runs them packet by packet. With --routing, each is run with each of them.
     """
     import yaml
 
     from railweave.fabric.errors import InputError
     from railweave.fabric.fields import parse_ratio
-    from railweave.tools.designing import candidates, evaluate, pareto, unpriced
+    from railweave.tools.design_choices import evaluate, pareto, parse_routing, unpriced
+    from railweave.tools.designing import candidates
+    from railweave.tools.job_time import load_on
     from railweave.tools.prices import load_prices, parse_price
 
     most = parse_ratio(max_oversubscription)
     limit = parse_price(budget) if budget is not None else None
     table = load_prices(prices) if prices is not None else None
+    workloads = {path.stem: path for path in workload or ()}
+    if len(workloads) < len(workload or ()):
+        raise InputError("two workloads have one name", field="--workload")
+    ways = {text: parse_routing(text) for text in routing or ()} or {"": {}}
+    if routing and not workloads:
+        raise InputError("there is nothing to route", field="--routing", expected="--workload too")
     found = list(candidates(gpus, host, switch, most=most, transports=transport or ["lossless"]))
     if all(one.refused for one in found):
         raise InputError(
@@ -80,11 +100,14 @@ def design(
                 file=str(output / f"{one.name}.yaml"),
                 expected="another folder, or --force to replace it",
             )
+    fits = next(one for one in found if not one.refused)
+    for path in workloads.values():
+        for keys in ways.values():  # what is wrong with them is said before anything is written
+            load_on(path, dict(fits.content), overrides=keys)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", file=str(output)) from None
-    workloads = {workload.stem: workload} if workload is not None else {}
     looked = []
     for one in found:
         path = output / f"{one.name}.yaml"
@@ -92,59 +115,75 @@ def design(
             text = yaml.safe_dump(dict(one.content), sort_keys=False)
             write_output(path, text, force=force)
             note(f"wrote {path}")
-        looked.append(evaluate(one, path, workloads, table))
-    name = workload.stem if workload is not None else None
-    able = [one for one in looked if one.design is not None]
-    if limit is not None:
-        if able and able[0].design is not None and limit.currency != able[0].design.bill.currency:
-            raise InputError(f"the bill is in {able[0].design.bill.currency}", field="--budget")
-        able = [o for o in able if o.design is not None and o.design.bill.cost_cents <= limit.cents]
-    best = pareto(able, name)
+        looked += evaluate(one, path, workloads, table, ways)
+    bills = {
+        one.candidate.name: one.candidate.design.bill for one in looked if one.candidate.design
+    }
+    if limit is not None and (bill := next(iter(bills.values()), None)) is not None:
+        if limit.currency != bill.currency:
+            raise InputError(f"the bill is in {bill.currency}", field="--budget")
+        bills = {name: bill for name, bill in bills.items() if bill.cost_cents <= limit.cents}
+    able = [one for one in looked if one.candidate.name in bills]
+    best = pareto(able)
     if json:
         emit_json(
             {
                 "candidates": [
                     {
-                        "name": one.name,
-                        "refused": one.refused or None,
+                        "name": one.candidate.name,
+                        "routing": one.routing or None,
+                        "refused": one.candidate.refused or None,
                         "pareto": one in best,
                         "within_budget": one in able,
-                        "without_price": unpriced(one),
-                        **({"figures": one.design.to_dict()} if one.design else {}),
+                        "without_price": unpriced(one.candidate),
+                        **(
+                            {"figures": one.candidate.design.to_dict()}
+                            if one.candidate.design
+                            else {}
+                        ),
                     }
                     for one in looked
                 ]
             }
         )
         return
-    rows = [_row(one, name, best=one in best, able=one in able) for one in looked]
-    header = ("", "design", "switches", "optics", "cost", "power", "time", "")
-    emit(aligned(rows, header=header, right=(2, 3, 4, 5, 6)))
+    rows = [
+        _row(one, len(workloads), routed=bool(routing), best=one in best, able=one in able)
+        for one in looked
+    ]
+    named = [f"{name}: time" for name in workloads] if len(workloads) > 1 else ["time"]
+    way = ("routing",) if routing else ()
+    header = ("", "design", *way, "switches", "optics", "cost", "power", *named, "")
+    first = 3 if routing else 2
+    emit(aligned(rows, header=header, right=tuple(range(first, len(header) - 1))))
     emit(
         f"{paint('*', 'bold')} not beaten in cost, power and time at once, of those with all prices"
     )
     emit("Fibres are in no cost; `>` marks a cost that lacks parts without a known price.")
 
 
-def _row(one: "Candidate", workload: str | None, *, best: bool, able: bool) -> tuple[str, ...]:
+def _row(one: "Choice", workloads: int, *, routed: bool, best: bool, able: bool) -> tuple[str, ...]:
     from railweave.tools.commands.bom import shown_money, shown_power
-    from railweave.tools.designing import unpriced
+    from railweave.tools.design_choices import unpriced
     from railweave.tools.words import shown_time
 
-    if one.design is None:
-        return ("", one.name, "-", "-", "-", "-", "-", one.refused)
-    bill = one.design.bill
-    job = one.design.jobs[workload].time if workload is not None else None
-    words = [job.said] if job is not None and job.said else []
-    words += [f"unpriced: {', '.join(missing)}"] if (missing := unpriced(one)) else []
+    candidate = one.candidate
+    way = (one.routing or "-",) if routed else ()
+    if candidate.design is None:
+        blank = ("-",) * (4 + max(1, workloads))
+        return ("", candidate.name, *way, *blank, candidate.refused)
+    bill = candidate.design.bill
+    words = list(dict.fromkeys(job.time.said for job in one.jobs.values() if job.time.said))
+    words += [f"unpriced: {', '.join(missing)}"] if (missing := unpriced(candidate)) else []
     words += [] if able else ["over the budget"]
     return (
         "*" if best else "",
-        one.name,
+        candidate.name,
+        *way,
         f"{bill.number('switch'):,}",
         f"{bill.number('optic'):,}",
-        ("> " if unpriced(one) else "") + shown_money(bill.cost_cents, bill.currency),
+        ("> " if unpriced(candidate) else "") + shown_money(bill.cost_cents, bill.currency),
         shown_power(bill.power_mw),
-        shown_time(job.time_ps) if job is not None else "-",
+        *([shown_time(time) for time in one.times_ps] or ["-"]),
         "; ".join(words),
     )
