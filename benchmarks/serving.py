@@ -21,6 +21,7 @@ from serving_base import SECTIONS, Asked
 for _name in (
     "serving_users",
     "serving_routers",
+    "serving_crossover",
     "serving_fabrics",
     "serving_failures",
     "serving_speed",
