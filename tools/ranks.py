@@ -108,13 +108,18 @@ def rank_map(scenario: Scenario, name: str) -> RankMap:
 
 
 def _parts(name: str, model: Any, gpus: list[int]) -> list[tuple[str, list[int]]]:
-    """Divide the GPUs of a serving workload, in the order of placement, into its pools."""
+    """Divide the GPUs of a workload of pools, in the order of placement, into these."""
+    from railweave.workloads.replay.kv_transfer import KvTransferModel
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.serving.pools import placed_replicas
 
-    if not isinstance(model, ServingModel):
+    if isinstance(model, ServingModel):
+        counts = placed_replicas(model)
+    elif isinstance(model, KvTransferModel):
+        counts = model.replicas
+    else:
         return [(name, gpus)] if gpus else []
-    counts, found, at = placed_replicas(model), {}, 0
+    found, at = {}, 0
     for pool, keys in model.pools.items():
         need = counts[pool] * keys.tp * keys.pp
         found[pool] = (f"{name} {pool}", gpus[at : at + need])

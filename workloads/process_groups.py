@@ -10,6 +10,7 @@ from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.replay.collective import CollectiveModel
 from railweave.workloads.replay.flows import FlowsModel
 from railweave.workloads.replay.inference import InferenceModel
+from railweave.workloads.replay.kv_transfer import KvTransferModel, cache_flows
 from railweave.workloads.replay.training import TrainingModel
 from railweave.workloads.serving.model import ServingModel
 from railweave.workloads.serving.pools import place_pools, placed_replicas
@@ -36,7 +37,7 @@ def process_groups(workload: WorkloadModel, context: WorkloadContext) -> list[Pr
 
     Those of `ParallelismPlan.groups` and the stages of a pipeline, for steps; those within the
     replicas of each pool, and the ranks that hand KV caches over, for serving; all ranks, for a
-    collective; both ends, for a flow between GPUs.
+    collective; both ends, for a flow between GPUs and for each part of a KV cache.
 
     Raises
     ------
@@ -54,6 +55,9 @@ def process_groups(workload: WorkloadModel, context: WorkloadContext) -> list[Pr
             found = _of_plan(plan, context.place(plan.n_ranks))
     elif isinstance(workload, ServingModel):
         found = _of_pools(workload, context)
+    elif isinstance(workload, KvTransferModel):
+        pairs = dict.fromkeys((one.src, one.dst) for one in cache_flows(workload, context))
+        found = (ProcessGroup("KV cache", pair) for pair in pairs)
     elif isinstance(workload, FlowsModel):
         found = _of_flows(workload, context)
     else:
