@@ -109,3 +109,16 @@ def test_a_broken_table_of_flows_is_one_clear_error(call, tmp_path, text, said):
     assert code == 2
     assert "two/flows.csv" in err
     assert said in err
+
+
+def test_designs_have_the_classes_and_the_tail_of_their_workloads(call, tmp_path):
+    """A row for each class of a workload's flows, on every design."""
+    (tmp_path / "job.yaml").write_text(
+        FLOWS.format(name="job", engine="fluid", src="h2/gpu1", dst="h0/gpu0")
+    )
+    words = ("h100-rail-8", "h100-rail-1su", "--no-failures", "--workload", "job.yaml")
+    code, out, _ = call("compare", *words)
+    assert code == 0
+    rows = {line.split("  ")[0].strip(): line for line in out.splitlines()}
+    assert "1.07 MB" in rows["job: class kv: bytes"]
+    assert {"job: p99 of flows", "job: class tp: p99"} <= rows.keys()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from railweave.fabric.units import format_rate
 from railweave.tools.blast import Damage, blast_radius
 from railweave.tools.bom import make_bill
+from railweave.tools.comparing_runs import causes
 from railweave.tools.job_time import JobTime, result_on
+from railweave.tools.run_figures import result_figures
 from railweave.topologies.apart import apart_groups
 from railweave.topologies.load import build_topology, load_topology
 from railweave.topologies.name_ranges import name_ranges
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from railweave.result import Result
     from railweave.tools.bom import Bill
     from railweave.tools.prices import PriceList
+    from railweave.tools.run_figures import RunFigures
     from railweave.topologies.apart import Apart
 
 __all__ = ["Design", "Job", "compare_words", "job_on", "look_at"]
@@ -38,6 +41,7 @@ class Job:
     time: JobTime
     tiers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     hottest: str = ""
+    figures: RunFigures | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +197,7 @@ def _job(time: JobTime, result: Result | None) -> Job:
         time=time,
         tiers=result.links.by_tier(),
         hottest=str(hottest[0]["link"]) if hottest else "",
+        figures=result_figures(result),
     )
 
 
@@ -251,7 +256,10 @@ def _job_words(name: str, first: Design, other: Design, job: Job) -> list[str]:
         )
     verb = "slower" if ratio > 1 else "faster"
     factor = ratio if ratio > 1 else 1 / ratio
-    return [f"{name} is {factor:.3g} times {verb} on {other.name} than on {first.name}{why}"]
+    said = [f"{name} is {factor:.3g} times {verb} on {other.name} than on {first.name}{why}"]
+    if base.figures is not None and job.figures is not None:
+        said += [f"{name} on {other.name}: {text}" for text in causes(base.figures, job.figures)]
+    return said
 
 
 def _failure_words(first: Design, other: Design) -> list[str]:

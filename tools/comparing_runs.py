@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from railweave.tools.run_figures import RunFigures
 
-__all__ = ["run_rows", "run_words"]
+__all__ = ["causes", "figure_rows", "run_rows", "run_words"]
 
 _SERVING: Final = (
     ("ttft_ps", "TTFT"),
@@ -27,12 +27,12 @@ _PARTS: Final = (
     ("exposed_ps", "communication that nothing hides"),
 )
 _COUNTERS: Final = (
-    ("pause_frames", "pause frames", str),
-    ("paused_ps_total", "paused, all links", None),
-    ("ecn_marked", "ECN marks", str),
-    ("timeouts", "timeouts", str),
-    ("retransmitted_bytes", "bytes sent again", None),
-    ("victim_count", "victims of pauses", str),
+    ("pause_frames", "pause frames"),
+    ("paused_ps_total", "paused, all links"),
+    ("ecn_marked", "ECN marks"),
+    ("timeouts", "timeouts"),
+    ("retransmitted_bytes", "sent again"),
+    ("victim_count", "victims of pauses"),
 )
 _ALIKE: Final = 0.01
 """Ratios within this of 1 are the same in words."""
@@ -58,57 +58,94 @@ def _axes(one: RunFigures, key: str) -> dict[str, int]:
 
 
 def _ops(one: RunFigures) -> dict[str, int]:
-    """Return the time of each collective: the mean, where one ran several times."""
+    """Return the time of each collective: the mean, where one ran several times.
+
+    None of a run of one collective alone: its time is the run's.
+    """
     times: dict[str, list[int]] = {}
     for row in one.collectives:
         what = f"{row['op']} of {format_size(int(row['size_bytes']))}"
         times.setdefault(what, []).append(int(row["time_ps"]))
+    if len(times) < 2:
+        return {}
     return {what: sum(found) // len(found) for what, found in times.items()}
+
+
+class _Table:
+    """Rows of a title and a cell for each run; none where no run has the figure."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, ...]] = []
+
+    def row(self, title: str, values: Sequence[Any], shown: Callable[[Any], str] = str) -> None:
+        if any(value is not None for value in values):
+            cells = ("-" if value is None else shown(value) for value in values)
+            self.rows.append((title, *cells))
 
 
 def run_rows(runs: Sequence[RunFigures]) -> list[tuple[str, ...]]:
     """Return the table of runs: a title and a cell for each run."""
-    rows: list[tuple[str, ...]] = []
-
-    def row(title: str, values: Sequence[Any], shown: Callable[[Any], str] = str) -> None:
-        if any(value is not None for value in values):
-            rows.append((title, *("-" if value is None else shown(value) for value in values)))
-
-    row("status", [one.status for one in runs])
-    row("engine", [one.engine for one in runs])
-    row("time", [one.time_ps for one in runs], shown_time)
-    row("bound", [one.bound_ps for one in runs], shown_time)
-    row("p99 of flows", [one.p99_ps for one in runs], shown_time)
-    for what in dict.fromkeys(what for one in runs for what in _ops(one)):
-        row(what, [_ops(one).get(what) for one in runs], shown_time)
-    row("steps", [_steps(one, "step_ps") for one in runs], shown_time)
-    for key, title in _PARTS:
-        row(f"steps: {title}", [_steps(one, key) for one in runs], shown_time)
-    for axis in dict.fromkeys(axis for one in runs for axis in _axes(one, "time")):
-        row(f"steps: time of {axis}", [_axes(one, "time").get(axis) for one in runs], shown_time)
-    for axis in dict.fromkeys(axis for one in runs for axis in _axes(one, "bytes")):
-        row(f"steps: bytes of {axis}", [_axes(one, "bytes").get(axis) for one in runs], shown_bytes)
-    for tag in dict.fromkeys(tag for one in runs for tag in one.classes):
-        found = [one.classes.get(tag) for one in runs]
-        row(f"{_name(tag)}: bytes", [c and c.wire_bytes for c in found], shown_bytes)
-        row(f"{_name(tag)}: p99", [c and c.p99_ps for c in found], shown_time)
+    table = _Table()
+    table.row("status", [one.status for one in runs])
+    table.row("engine", [one.engine for one in runs])
+    table.row("time", [one.time_ps for one in runs], shown_time)
+    table.row("bound", [one.bound_ps for one in runs], shown_time)
+    table.rows += figure_rows(runs)
     for tier in dict.fromkeys(tier for one in runs for tier in one.tiers):
         ends = [one.tiers.get(tier) for one in runs]
-        row(f"bytes on {tier}", [end and end["wire_bytes"] for end in ends], shown_bytes)
-        row(f"hottest {tier}", [end and end["max_utilisation"] for end in ends], "{:.1%}".format)
-    row("busiest network link", [one.busiest and one.busiest[0] for one in runs])
+        table.row(f"bytes on {tier}", [end and end["wire_bytes"] for end in ends], shown_bytes)
+        hottest = [end and end["max_utilisation"] for end in ends]
+        table.row(f"hottest {tier}", hottest, "{:.1%}".format)
+    table.row("busiest network link", [one.busiest and one.busiest[0] for one in runs])
+    return table.rows
+
+
+def figure_rows(runs: Sequence[RunFigures | None]) -> list[tuple[str, ...]]:
+    """Return what is told of flows, collectives, steps, classes, requests and the network.
+
+    Parameters
+    ----------
+    runs
+        None for a run that there was not: its cells are dashes.
+    """
+    table = _Table()
+    row = table.row
+    there = [one for one in runs if one is not None]
+    row("p99 of flows", [one and one.p99_ps for one in runs], shown_time)
+    for what in dict.fromkeys(what for one in there for what in _ops(one)):
+        row(what, [one and _ops(one).get(what) for one in runs], shown_time)
+    row("steps", [one and _steps(one, "step_ps") for one in runs], shown_time)
+    for key, title in _PARTS:
+        row(f"steps: {title}", [one and _steps(one, key) for one in runs], shown_time)
+    for what, shown in (("time", shown_time), ("bytes", shown_bytes)):
+        for axis in dict.fromkeys(axis for one in there for axis in _axes(one, what)):
+            values = [one and _axes(one, what).get(axis) for one in runs]
+            row(f"steps: {what} of {axis}", values, shown)
+    for tag in dict.fromkeys(tag for one in there for tag in one.classes):
+        found = [one and one.classes.get(tag) for one in runs]
+        row(f"{_name(tag)}: bytes", [c and c.wire_bytes for c in found], shown_bytes)
+        row(f"{_name(tag)}: p99", [c and c.p99_ps for c in found], shown_time)
     for key, title in _SERVING:
-        stats = [one.serving.get(key, {}) for one in runs]
+        stats = [one.serving.get(key, {}) if one else {} for one in runs]
         for q in ("p50", "p99"):
             row(f"{title} {q}", [stat.get(q) for stat in stats], shown_time)
-    for key, title, shown in _COUNTERS:
-        given = [one.network.get(key) for one in runs]
-        if any(given):
-            row(title, given, shown or (shown_time if key.endswith("total") else shown_bytes))
-    drops = [one.network.get("drops") for one in runs]
-    if any(sum(found.values()) for found in drops if found):
-        row("drops", [found and sum(found.values()) for found in drops])
-    return rows
+    for key, title in _COUNTERS:
+        if any(one.network.get(key) for one in there):
+            row(title, [one and one.network.get(key) for one in runs], _shown(key))
+    if any(_drops(one) for one in there):
+        row("drops", [one and _drops(one) for one in runs])
+    return table.rows
+
+
+def _shown(counter: str) -> Callable[[Any], str]:
+    if counter.endswith("_ps_total"):
+        return shown_time
+    return shown_bytes if counter.endswith("_bytes") else "{:,}".format
+
+
+def _drops(one: RunFigures) -> int | None:
+    found = one.network.get("drops")
+    return None if found is None else sum(found.values())
 
 
 def run_words(runs: Sequence[RunFigures]) -> list[str]:
@@ -123,7 +160,7 @@ def run_words(runs: Sequence[RunFigures]) -> list[str]:
             said.append(f"{name} is {other.status}, {base} {first.status}")
         if first.time_ps and other.time_ps:
             said.append(_time_words(name, base, other.time_ps / first.time_ps))
-            said += [f"{name}: {text}" for text in _causes(first, other)]
+            said += [f"{name}: {text}" for text in (*_links(first, other), *causes(first, other))]
     return said
 
 
@@ -141,9 +178,8 @@ def _differ(a: float | None, b: float | None) -> bool:
     return not a or abs(b / a - 1) >= _ALIKE
 
 
-def _causes(first: RunFigures, other: RunFigures) -> Iterator[str]:
-    """Yield what differs: links that are busy longer, classes, steps, requests, counters."""
-    yield from _links(first, other)
+def causes(first: RunFigures, other: RunFigures) -> Iterator[str]:
+    """Yield what differs between two runs but links: classes, steps, requests, counters."""
     for what, time in _ops(other).items():
         if _differ(before := _ops(first).get(what), time):
             yield f"{what} takes {shown_time(time)} for {shown_time(before)}"
@@ -176,11 +212,10 @@ def _causes(first: RunFigures, other: RunFigures) -> Iterator[str]:
         a, b = first.serving.get(key, {}).get("p99"), other.serving.get(key, {}).get("p99")
         if _differ(a, b):
             yield f"{title} p99 {shown_time(b)} for {shown_time(a)}"
-    for key, title, shown in _COUNTERS:
+    for key, title in _COUNTERS:
         a, b = first.network.get(key), other.network.get(key)
         if a is not None and b is not None and _differ(a, b):
-            write = shown or (shown_time if key.endswith("total") else shown_bytes)
-            yield f"{write(b)} {title} for {write(a)}"
+            yield f"{title}: {_shown(key)(b)} for {_shown(key)(a)}"
 
 
 def _over(time_ps: int | None, bound_ps: int | None) -> str:

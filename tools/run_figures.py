@@ -12,10 +12,12 @@ from railweave.fabric.errors import InputError
 from railweave.tools.report.run_data import read_flows, read_link_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-__all__ = ["ClassFigures", "RunFigures", "read_run_figures"]
+    from railweave.result import Result
+
+__all__ = ["ClassFigures", "RunFigures", "read_run_figures", "result_figures"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,21 +94,8 @@ def read_run_figures(folder: Path) -> RunFigures:
     path = folder / "result.json"
     try:
         data = json.loads(path.read_text("utf-8"))
-        network = data["network"]
-        return RunFigures(
-            name=str(data["name"]),
-            engine=str(data["engine"]),
-            status=str(data["status"]),
-            time_ps=int(data["sim_time_ps"]),
-            bound_ps=int(data["bound_ps"]),
-            p99_ps=data["flows"].get("fct_p99_ps"),
-            tiers=network.get("tiers", {}),
-            collectives=tuple(data.get("collectives", ())),
-            serving=data.get("serving", {}),
-            steps=tuple(data.get("steps", ())),
-            network=network,
-            classes=_classes(folder / "flows.csv"),
-            busiest=_busiest(folder / "links.csv"),
+        return _figures(
+            data, classes=_classes(folder / "flows.csv"), busiest=_busiest(folder / "links.csv")
         )
     except FileNotFoundError:
         raise InputError(
@@ -126,6 +115,46 @@ def read_run_figures(folder: Path) -> RunFigures:
         ) from None
 
 
+def result_figures(result: Result) -> RunFigures:
+    """Return the figures of a run that has just ended."""
+    hottest = result.links.hottest(1)
+    flows = (
+        (
+            record.flow.tag,
+            record.wire_bytes,
+            record.fct_ps if record.end_ps >= 0 else None,
+            record.bound_ps,
+        )
+        for record in result.records
+    )
+    busiest = (str(hottest[0]["link"]), float(hottest[0]["utilisation"])) if hottest else None
+    return _figures(result.to_dict(), classes=_by_class(flows), busiest=busiest)
+
+
+def _figures(
+    data: Mapping[str, Any],
+    *,
+    classes: Mapping[str, ClassFigures],
+    busiest: tuple[str, float] | None,
+) -> RunFigures:
+    network = data["network"]
+    return RunFigures(
+        name=str(data["name"]),
+        engine=str(data["engine"]),
+        status=str(data["status"]),
+        time_ps=int(data["sim_time_ps"]),
+        bound_ps=int(data["bound_ps"]),
+        p99_ps=data["flows"].get("fct_p99_ps"),
+        tiers=network.get("tiers", {}),
+        collectives=tuple(data.get("collectives", ())),
+        serving=data.get("serving", {}),
+        steps=tuple(data.get("steps", ())),
+        network=network,
+        classes=classes,
+        busiest=busiest,
+    )
+
+
 def nearest_rank(values: list[int], percent: int) -> int | None:
     """Return a percentile by nearest rank, None of none.
 
@@ -141,16 +170,29 @@ def nearest_rank(values: list[int], percent: int) -> int | None:
 def _classes(path: Path) -> dict[str, ClassFigures]:
     if not path.exists():
         return {}
+    return _by_class(
+        (
+            flow.tag,
+            flow.wire_bytes,
+            flow.end_ps - flow.start_ps if flow.end_ps >= 0 else None,
+            flow.bound_ps,
+        )
+        for flow in read_flows(path)
+    )
+
+
+def _by_class(flows: Iterable[tuple[str, int, int | None, int]]) -> dict[str, ClassFigures]:
+    """Return the figures of each class from tag, bytes, time (None: not ended) and bound."""
     times: dict[str, list[int]] = defaultdict(list)
     bounds: dict[str, list[int]] = defaultdict(list)
     count: dict[str, int] = defaultdict(int)
     carried: dict[str, int] = defaultdict(int)
-    for flow in read_flows(path):
-        count[flow.tag] += 1
-        carried[flow.tag] += flow.wire_bytes
-        if flow.end_ps >= 0:
-            times[flow.tag].append(flow.end_ps - flow.start_ps)
-            bounds[flow.tag].append(flow.bound_ps)
+    for tag, wire_bytes, time_ps, bound_ps in flows:
+        count[tag] += 1
+        carried[tag] += wire_bytes
+        if time_ps is not None:
+            times[tag].append(time_ps)
+            bounds[tag].append(bound_ps)
     return {
         tag: ClassFigures(
             flows=count[tag],

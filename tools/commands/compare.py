@@ -123,6 +123,7 @@ def markdown_table(names: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> s
 def _design_rows(designs: "Sequence[Design]") -> list[tuple[str, ...]]:
     from railweave.tools.commands.bom import shown_money, shown_power
     from railweave.tools.comparing import rate_text
+    from railweave.tools.comparing_runs import figure_rows
 
     def row(title: str, cells: list[str]) -> None:
         if any(cell not in ("-", "0") for cell in cells):
@@ -175,6 +176,10 @@ def _design_rows(designs: "Sequence[Design]") -> list[tuple[str, ...]]:
     for name in designs[0].jobs:
         row(f"{name}: time", [_time(one, name) for one in designs])
         row(f"{name}: bound", [_bound(one, name) for one in designs])
+        rows += [
+            (f"{name}: {title}", *cells)
+            for title, *cells in figure_rows([one.jobs[name].figures for one in designs])
+        ]
         for tier in ("nvlink", "host-leaf", "leaf-spine", "spine-core"):
             row(f"{name}: bytes on {tier}", [_bytes(one, name, tier) for one in designs])
     for part in _PARTS:
