@@ -158,6 +158,15 @@ class Engine(ABC):
     def prepare(self, flows: Iterable[Flow]) -> None:
         """Make ready for flows that will be sent later; only speed depends on it."""
 
+    def set_up(self) -> None:  # noqa: B027 - most have nothing to do
+        """Get ready to run, when all that is to run was announced.
+
+        Raises
+        ------
+        InputError
+            Settings contradict each other or the fabric; its field names one of them.
+        """
+
     def expect(self, flow: Flow, after: Sequence[str]) -> None:  # noqa: B027 - a hint
         """Note that a prepared flow will be sent as soon as others, by id, have ended.
 

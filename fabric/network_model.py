@@ -8,12 +8,11 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from railweave.fabric.about import DCQCN, HPCC, IBTA, NCCL, PFC, ROCE, UEC, about
 from railweave.fabric.fields import Delay, FileModel, HeaderSize, Size
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.packet.model import (
     BufferModel,
-    CcModel,
-    EcnModel,
     LossModel,
     PfcModel,
     TimeOrNone,
@@ -21,6 +20,7 @@ from railweave.fabric.packet.model import (
     WatchdogModel,
     merged,
 )
+from railweave.fabric.packet.model_rates import CcModel, EcnModel
 from railweave.fabric.packet.settings import PacketSettings, Watchdog, cc_profile
 
 __all__ = [
@@ -47,16 +47,23 @@ class AckModel(FileModel):
     """How packets are acknowledged."""
 
     every: int | None = Field(
-        None, ge=0, description="One ACK for this many packets; 0: no ACKs (4)"
+        None,
+        ge=0,
+        description=about("One ACK for so many packets; 0: no ACKs at all", "4", unit="packets"),
     )
-    size: HeaderSize | None = Field(None, description="Wire bytes of an ACK (86B on IPv4)")
+    size: HeaderSize | None = Field(
+        None,
+        description=about(
+            "An ACK on the wire", "86B on IPv4, 106B on IPv6, 30B on InfiniBand", ROCE, unit="bytes"
+        ),
+    )
     traffic_class: Literal["control", "data"] | None = Field(
         None,
         alias="class",
-        description="They travel in the control priority, or the data's (control)",
+        description=about("ACKs travel in the control priority, or in that of the data", "control"),
     )
     nic_first: bool | None = Field(
-        None, description="They overtake data at the sending host's NIC (true)"
+        None, description=about("ACKs overtake data at the sending host's NIC", "true")
     )
 
 
@@ -64,55 +71,119 @@ class NetworkModel(FileModel):
     """Frame sizes and fixed latencies; what is left out keeps its default."""
 
     mtu: Size | None = Field(
-        None, ge=1, le=2**30, description="RDMA payload of a full packet (4096B)"
+        None,
+        ge=1,
+        le=2**30,
+        description=about("RDMA payload of a full packet", "4096B", IBTA, unit="bytes"),
     )
-    ip: Literal[4, 6] | None = Field(None, description="IP version (4)")
-    vlan: bool | None = Field(None, description="Frames carry an 802.1Q tag (false)")
+    ip: Literal[4, 6] | None = Field(
+        None, description=about("IP version: 20 or 40 bytes of header", "4", ROCE, unit="a version")
+    )
+    vlan: bool | None = Field(
+        None, description=about("Frames carry an 802.1Q tag of 4 bytes", "false", "IEEE 802.1Q")
+    )
     switching: Literal["store-and-forward", "cut-through"] | None = Field(
-        None, description="How switches forward (store-and-forward)"
+        None, description=about("How switches forward", "store-and-forward")
     )
-    switch_latency: Delay | None = Field(None, description="Added per switch (600ns)")
+    switch_latency: Delay | None = Field(
+        None,
+        description=about(
+            "Added by each switch; vendors quote 250ns to 800ns", "600ns", unit="a time"
+        ),
+    )
     host_latency: Delay | None = Field(
-        None, description="Added once per message at each end of a network path (500ns)"
+        None,
+        description=about(
+            "Added once for each message at each end of a network path", "500ns", unit="a time"
+        ),
     )
     phy_latency: Delay | None = Field(
-        None, description="Added to 5 ns/m on links given by their length (100ns)"
+        None,
+        description=about(
+            "Added to 5 ns/m on links given by their length (error correction, serialisers)",
+            "100ns",
+            unit="a time",
+        ),
     )
-    ack: AckModel | None = None
+    ack: AckModel | None = Field(
+        None, description=about("How packets are acknowledged", "an ACK for each 4 packets")
+    )
     frame_overhead: HeaderSize | None = Field(
-        None, description="Replaces every frame field, RETH included"
+        None,
+        description=about(
+            "Replaces every frame field, RETH, preamble and gap included",
+            "none: the fields of RoCEv2, 82B and 16B on a message's first packet",
+            ROCE,
+            unit="bytes",
+        ),
     )
     fct_at: Literal["receiver", "sender-ack"] | None = Field(
-        None, description="A message ends with its last byte, or its sender's last ACK (receiver)"
+        None,
+        description=about(
+            "A message ends with its last byte, or with its sender's last ACK", "receiver"
+        ),
     )
-    buffer: BufferModel | None = None
-    pfc: PfcModel | None = None
-    ecn: EcnModel | None = None
-    cc: CcModel | None = None
+    buffer: BufferModel | None = Field(
+        None,
+        description=about(
+            "The packet buffer of each switch", "of its catalogue entry, dynamic thresholds", HPCC
+        ),
+    )
+    pfc: PfcModel | None = Field(
+        None, description=about("Priority flow control", "on, for priority 3", PFC)
+    )
+    ecn: EcnModel | None = Field(
+        None, description=about("Marks of switches (RFC 3168)", "on, by the link's rate", DCQCN)
+    )
+    cc: CcModel | None = Field(
+        None,
+        description=about("Congestion control of queue pairs", "DCQCN, profile scaled", HPCC),
+    )
     recovery: Literal["go-back-n", "go-back-0", "selective-repeat", "trim"] | None = Field(
         None,
-        description="What is done about lost packets (go-back-n; trim on links of model trimming). "
-        "trim: switches cut packets to headers, and receivers give credit",
+        description=about(
+            "What is done about lost packets. trim: switches cut packets to headers, and receivers "
+            "give credit",
+            "go-back-n; trim on links of model trimming",
+            f"{IBTA}; {UEC}",
+        ),
     )
-    trim: TrimModel | None = None
+    trim: TrimModel | None = Field(
+        None,
+        description=about("Trimming and receiver credit", "with recovery: trim", UEC),
+    )
     rto: TimeOrNone | None = Field(
         None,
-        description="Retransmission timeout, or none (500us, assumed; longer where retries would "
-        "end before a failed link or a paused queue is noticed: 4.096us x 2^n)",
+        description=about(
+            "Retransmission timeout, or none",
+            "500us; where retries would end before a failed link or a paused queue is noticed, the "
+            "least 4.096us x 2^n that outlasts it",
+            f"assumed; steps {IBTA}, 9.7.6.1.3",
+            unit="a time",
+        ),
     )
     retries: int | None = Field(
         None,
         ge=0,
         le=10**6,
-        description="Timeouts in a row before a queue pair gives up (7 [NCCL])",
+        description=about(
+            "Timeouts in a row before a queue pair gives up, and its work fails",
+            "7",
+            NCCL,
+            unit="timeouts",
+        ),
     )
     livelock: int | None = Field(
         None,
         ge=0,
-        description="So many packets sent again in a row without one acknowledged for the first "
-        "time, timeouts aside, end the run as a livelock; 0: never (1000000 [A])",
+        description=about(
+            "So many packets sent again in a row, timeouts aside, without one acknowledged for the "
+            "first time, end the run as a livelock; 0: never",
+            "1000000",
+            unit="packets",
+        ),
     )
-    loss: LossModel | None = None
+    loss: LossModel | None = Field(None, description=about("Random loss on network links", "none"))
 
 
 def _latest(models: tuple[NetworkModel | None, ...], name: str) -> Any:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
 
-    from railweave.fabric.document import Key
+    from railweave.fabric.document import Document, Key
     from railweave.fabric.engine import Engine
     from railweave.fabric.faults import FaultPlan
     from railweave.fabric.graph import Fabric
@@ -204,6 +204,10 @@ def prepare(
             ends[workload.name] = workload.kind.start(workload.model, context)
         except InputError as error:
             raise _placed(error, scenario, workload.loc) from None
+    try:
+        engine.set_up()
+    except InputError as error:
+        raise _placed(error, scenario, ("network",)) from None
     return PreparedRun(
         scenario=scenario,
         env=env,
@@ -248,10 +252,31 @@ def workload_context(
 
 
 def _placed(error: InputError, scenario: Scenario, loc: tuple[Key, ...]) -> InputError:
-    """Return an error that names no place at all with that of a key of the scenario."""
-    if error.file or error.line or error.field:
+    """Return an error with its place: that of the setting that it names, else of a key given.
+
+    A setting may stand in the scenario or in the topology's file; what stands in neither is
+    missing in the scenario.
+    """
+    if error.file or error.line:
         return error
-    return relocated(error, scenario.document, loc)
+    if not error.field:
+        return relocated(error, scenario.document, loc)
+    field = tuple(error.field.split("."))
+    spec = scenario.topology
+    ours, theirs = scenario.document, spec.document
+    if _depth(theirs, (*spec.at, *field)) - len(spec.at) > _depth(ours, field):
+        return relocated(error, theirs, spec.at)
+    return relocated(error, ours, ())
+
+
+def _depth(document: Document, keys: tuple[Key, ...]) -> int:
+    """Return how many keys of a path are there."""
+    value = document.data
+    for depth, key in enumerate(keys):
+        if not isinstance(value, dict) or key not in value:
+            return depth
+        value = value[key]
+    return len(keys)
 
 
 def run_scenario(

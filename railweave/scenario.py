@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field
 
 from railweave.fabric.document import Document, load_yaml
-from railweave.fabric.engine import MOST_TOLERANCE
 from railweave.fabric.errors import InputError
-from railweave.fabric.faults import DETECTION_DELAY_PS
-from railweave.fabric.fields import FileModel, Rate, Size, Time
+from railweave.fabric.fields import FileModel
 from railweave.fabric.network_model import (
     NetworkModel,
     network_settings,
@@ -32,6 +30,13 @@ from railweave.fabric.network_model import (
     phy_latency_ps,
 )
 from railweave.fabric.units import format_size, format_time
+from railweave.scenario_keys import (
+    FaultModel,
+    FluidModel,
+    PacketModel,
+    RoutingModel,
+    TelemetryModel,
+)
 from railweave.workloads.workload import (
     PlacementModel,
     WorkloadKind,
@@ -70,100 +75,6 @@ _PACKET_POLICIES: Final = ("flowlet", "adaptive")
 _PACKET_KEYS: Final = ("spray", "entropies", "adaptive", "adaptive_quantum", "flowlet_gap")
 
 
-class RoutingModel(FileModel):
-    """How flows choose among equal paths."""
-
-    policy: Literal["ecmp", "ecmp-polarised", "rail", "spray", "flowlet", "adaptive"] = Field(
-        "ecmp", description="flowlet and adaptive are for the packet engine"
-    )
-    spray: Literal["random", "rr"] | None = Field(
-        None, description="Sprayed packets go at random or in turn (random; packet engine)"
-    )
-    entropies: int | None = Field(
-        None,
-        ge=1,
-        le=2**16,
-        description="Sprayed packets carry so many values in turn, and go by them (256 [UEC] with "
-        "recovery: trim, else none; packet engine)",
-    )
-    adaptive: Literal["full", "two-choices"] | None = Field(
-        None, description="Compare all queues, or two taken at random (full; packet engine)"
-    )
-    adaptive_quantum: Size | None = Field(
-        None, ge=1, description="Queues are compared in such steps (8KiB, assumed; packet engine)"
-    )
-    flowlet_gap: Time | None = Field(
-        None, ge=1, description="A pause after which a flow may go another way (50us, assumed)"
-    )
-    qps: int = Field(1, ge=1, le=4096, description="Queue pairs a flow is split over")
-    qp_mode: Literal["split", "round-robin"] = Field(
-        "split", description="split: a share of the bytes on each; round-robin: flows take turns"
-    )
-    detection_delay: Time = Field(
-        DETECTION_DELAY_PS,
-        description="From a link's going down or coming up in mid-run until routes follow",
-    )
-    failover: Literal["none", "nic"] = Field(
-        "none",
-        description="nic: GPUs whose NIC is cut off when the run begins use another of their host",
-    )
-
-
-class FluidModel(FileModel):
-    """How exact the fluid engine has to be."""
-
-    tolerance: float = Field(
-        0.0,
-        ge=0.0,
-        le=MOST_TOLERANCE,
-        description="How far a rate may be from the fair one, relative to itself, for the sake of "
-        "speed; times are off by less on average, single ones by several times as much; 0: exact",
-        examples=[0.01],
-    )
-
-
-class PacketModel(FileModel):
-    """How much work the packet engine may save itself."""
-
-    elide: bool = Field(
-        True,
-        description="Messages that no other one disturbs take no events for their packets: exact, "
-        "results are the same to the picosecond either way",
-    )
-    quantum: int = Field(
-        1,
-        ge=1,
-        le=4096,
-        description="Packets of a message that go as one where no pause, mark or loss can act; the "
-        "rest stays exact. An approximation: its share and its error are told. 1: exact",
-        examples=[4, 16],
-    )
-
-
-class TelemetryModel(FileModel):
-    """Queues over time (packet engine): series of chosen ports, and percentiles of all."""
-
-    every: Time = Field(10_000_000, ge=1, description="Between samples; it grows with long runs")
-    ports: tuple[str, ...] = Field(
-        (), description="Ports (leaf0:3) or links (leaf0:3>spine1:0) whose series are kept"
-    )
-    most: int = Field(4096, ge=2, le=10**6, description="Samples that a series has at most")
-
-
-class FaultModel(FileModel):
-    """What breaks, slows down or comes back, before the run begins or during it."""
-
-    at: Time = Field(0, description="0: before the run begins")
-    link: str | None = Field(None, description="A cable or one direction of it, by name")
-    node: str | None = Field(None, description="A device or a host, by name")
-    do: Literal["down", "up", "degrade", "pause-storm"]
-    rate: Rate | None = Field(None, description="What is left of a degraded link's rate")
-    duration: Time | None = Field(None, alias="for", description="How long it lasts, but for up")
-    priority: int | None = Field(
-        None, ge=0, le=7, description="That a storm pauses (the network's; packet engine)"
-    )
-
-
 class ScenarioModel(FileModel):
     """The keys of a scenario file; those of a workload depend on its kind."""
 
@@ -180,15 +91,23 @@ class ScenarioModel(FileModel):
     topology: str | dict[str, Any] = Field(
         description="A path relative to this file, the name of a shipped topology, or one inline"
     )
-    placement: PlacementModel = PlacementModel()
-    routing: RoutingModel = RoutingModel()
-    fluid: FluidModel = FluidModel()
-    packet: PacketModel = PacketModel()
-    telemetry: TelemetryModel | None = None
+    placement: PlacementModel = Field(
+        PlacementModel(), description="Which GPUs the ranks of a workload are"
+    )
+    routing: RoutingModel = Field(RoutingModel(), description="How flows choose among equal paths")
+    fluid: FluidModel = Field(FluidModel(), description="How exact the fluid engine has to be")
+    packet: PacketModel = Field(
+        PacketModel(), description="How much work the packet engine may save itself"
+    )
+    telemetry: TelemetryModel | None = Field(
+        None, description="Queues over time (packet engine); nothing is sampled without it"
+    )
     network: NetworkModel = Field(
         NetworkModel(), description="Over the topology's own network defaults"
     )
-    faults: tuple[FaultModel, ...] = ()
+    faults: tuple[FaultModel, ...] = Field(
+        (), description="What breaks, slows down or comes back, and when"
+    )
     workload: dict[str, Any] | list[Any] = Field(description="One workload, or a list of them")
 
 

@@ -298,3 +298,64 @@ def test_a_livelock_ends_the_command_and_keeps_what_there_is(
     assert result["status"] == "failed"
     assert [one["work"] for one in result["network"]["livelock"]] == ["flow 'f1'"]
     assert result["network"]["livelock"][0]["packets"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("network", "flow", "says"),
+    [
+        (
+            "{mtu: 4096B,\n  recovery: trim}",
+            "",
+            "s.yaml:10: network.recovery: nothing is ever trimmed where every link is lossless",
+        ),
+        (
+            "{mtu: 4096B,\n  rto: 0ns}",
+            "",
+            "s.yaml:10: network.rto: 0ns is too little; expected none",
+        ),
+        (
+            "{mtu: 4096B,\n  mtu_: 1}",
+            ", start: 1ms,\n  weight: 2",
+            "s.yaml:10: network.mtu_: ",
+        ),
+        (
+            "{\n  mtu: 4096B}",
+            ", start: 1ms,\n  weight: 2",
+            "s.yaml:15: workload.flows[0].weight: flow 'f' has weight 2, which packets do not heed",
+        ),
+        (
+            "{\n  buffer: {total: 60kB}}",
+            ", start: 1ms",
+            "s.yaml:10: network.buffer: reserve and headroom of 's' take",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_line_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], network: str, flow: str, says: str
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "schema: 1\nengine: packet\ntopology:\n  kind: custom\n"
+        "  nodes: {a: host, b: host, s: switch}\n  links:\n"
+        "    - {ends: [a, s], rate: 100Gbps, delay: 500ns, count: 1}\n"
+        "    - {ends: [b, s], rate: 100Gbps, delay: 500ns, count: 1}\n"
+        f"network: {network}\n"
+        "workload:\n  kind: flows\n  flows:\n"
+        f"  - {{id: f, src: a, dst: b, size: 1MB{flow}}}\n"
+    )
+    assert run_command_line(["run", str(file), "-o", str(tmp_path / "out")]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_setting_of_the_topology_is_found_in_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fabric = star(2) | {"schema": 1, "name": "two", "network": {"recovery": "trim"}}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(fabric, sort_keys=False))
+    flows = [{"id": "f", "src": "h0", "dst": "h1", "size": "1MB"}]
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(scenario(star(2), flows) | {"topology": "two.yaml"}))
+    assert run_command_line(["run", str(file), "-o", str(tmp_path / "out")]) == 2
+    line = (tmp_path / "two.yaml").read_text().splitlines().index("  recovery: trim") + 1
+    assert f"two.yaml:{line}: network.recovery: nothing is ever trimmed" in capsys.readouterr().err

@@ -15,18 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from railweave.fabric.about import about
 from railweave.fabric.devices import host_model, nic_model, rack_model, switch_model
 from railweave.fabric.errors import InputError
 from railweave.fabric.fields import Delay, FileModel, Length, Rate, Ratio, fault
 from railweave.fabric.graph import LinkModel
 from railweave.fabric.network_model import NetworkModel
-from railweave.fabric.packet.model import (
-    EcnModel,
-    LinkBufferModel,
-    LinkPfcModel,
-    LossModel,
-    link_settings,
-)
+from railweave.fabric.packet.model import LinkBufferModel, LinkPfcModel, LossModel, link_settings
+from railweave.fabric.packet.model_rates import EcnModel  # noqa: TC001 - pydantic reads it
 from railweave.fabric.registry import Registry
 
 if TYPE_CHECKING:
@@ -94,17 +90,35 @@ class ResolvedLink:
     model: LinkModel
 
 
+def _over(block: str) -> str:
+    return about(f"Goes before network.{block}, key by key (packet engine)", f"network.{block}")
+
+
 class CableSpec(FileModel):
     """Rate, model and length (or delay) of a cable."""
 
-    model: LinkModelName = Field("roce-lossless", description="How frames are carried")
-    rate: Annotated[Rate, Field(ge=1)]
-    length: Length | None = Field(None, description="5 ns per metre plus the PHY latency")
-    delay: Delay | None = Field(None, description="The whole propagation delay, PHY included")
-    buffer: LinkBufferModel | None = Field(None, description="Over network.buffer (packet engine)")
-    pfc: LinkPfcModel | None = Field(None, description="Over network.pfc (packet engine)")
-    ecn: EcnModel | None = Field(None, description="Over network.ecn (packet engine)")
-    loss: LossModel | None = Field(None, description="Over network.loss (packet engine)")
+    model: LinkModelName = Field(
+        "roce-lossless", description=about("How frames are carried", "roce-lossless")
+    )
+    rate: Annotated[Rate, Field(ge=1)] = Field(
+        description=about("Of each direction", unit="a rate")
+    )
+    length: Length | None = Field(
+        None,
+        description=about(
+            "5 ns per metre plus the PHY latency", "none: delay says it", unit="a length"
+        ),
+    )
+    delay: Delay | None = Field(
+        None,
+        description=about(
+            "The whole propagation delay, PHY included", "none: length says it", unit="a time"
+        ),
+    )
+    buffer: LinkBufferModel | None = Field(None, description=_over("buffer"))
+    pfc: LinkPfcModel | None = Field(None, description=_over("pfc"))
+    ecn: EcnModel | None = Field(None, description=_over("ecn"))
+    loss: LossModel | None = Field(None, description=_over("loss"))
 
     @model_validator(mode="after")
     def _one_distance(self) -> CableSpec:
@@ -225,7 +239,9 @@ class TopologyModel(FileModel):
     name: str | None = Field(None, min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     kind: str
     source: str | None = Field(None, description="Where the design comes from")
-    network: NetworkModel = NetworkModel()
+    network: NetworkModel = Field(
+        NetworkModel(), description="Defaults of the network settings; a scenario's go before them"
+    )
 
     def build(self, name: str, *, phy_ps: int) -> Fabric:
         """Build the fabric called ``name``; ``phy_ps`` is the PHY part of each cable's delay."""

@@ -136,6 +136,10 @@ class PacketEngine(JobEngine):
                 self._state.run.elide = 0
         return self._state
 
+    def set_up(self) -> None:
+        """Make the simulation, which checks its settings."""
+        self._state = self.state
+
     def announce(self, priority: int) -> None:
         """Let there be a priority that no flow asks for beforehand."""
         self._priorities.add(priority)

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The keys of the ``network:`` block that only the packet engine heeds.
 
-Defaults and their sources are those of `railweave.fabric.packet.settings`; the tags in the
-descriptions are explained there.
+Defaults are those of `railweave.fabric.packet.settings`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from railweave.fabric import units
+from railweave.fabric.about import EQDS, HPCC, PFC, SONIC, UEC, about
 from railweave.fabric.errors import InputError
-from railweave.fabric.fields import FileModel, Rate, Size, Time, fault
+from railweave.fabric.fields import FileModel, Size, Time, fault
+
+if TYPE_CHECKING:
+    from railweave.fabric.packet.model_rates import EcnModel
 
 __all__ = [
     "BufferModel",
-    "CcModel",
-    "EcnModel",
     "LinkBufferModel",
     "LinkPfcModel",
     "LossModel",
@@ -29,16 +30,19 @@ __all__ = [
 ]
 
 
-def _word_or(word: str, parse: Any) -> BeforeValidator:
-    """Let a word stand for -1, and parse anything else."""
+def _word_or(word: str, parse: Any, *, least: int = 0) -> BeforeValidator:
+    """Let a word stand for -1, and parse anything else, which must be ``least`` or more."""
 
     def read(value: object) -> int:
         if value in (word, -1):
             return -1
         try:
-            return int(parse(value))
+            found = int(parse(value))
         except InputError as error:
             raise fault(error.message, expected=f"{word}, or {error.expected}") from None
+        if found < least:
+            raise fault(f"{value} is too little", expected=f"{word}, or more than that")
+        return found
 
     return BeforeValidator(read)
 
@@ -59,7 +63,7 @@ SizeOrAuto = Annotated[
 ]
 TimeOrNone = Annotated[
     int,
-    _word_or("none", units.parse_time_ps),
+    _word_or("none", units.parse_time_ps, least=1),
     PlainSerializer(
         lambda v: "none" if v < 0 else units.format_time(v), return_type=str, when_used="json"
     ),
@@ -71,22 +75,58 @@ class BufferModel(FileModel):
     """The packet buffer of each switch."""
 
     total: Size | None = Field(
-        None, ge=1, description="Of a switch (its catalogue entry's, else 64MB, assumed)"
+        None,
+        ge=1,
+        description=about("Of a switch", "the catalogue's, else 64MB", unit="bytes"),
     )
-    reserve: Size | None = Field(None, description="Per port and lossless priority (4KiB [HPCC])")
+    reserve: Size | None = Field(
+        None,
+        description=about("Kept for each port and lossless priority", "4KiB", HPCC, unit="bytes"),
+    )
     alpha: float | None = Field(
-        None, gt=0, le=1024, description="Dynamic threshold over the free buffer (0.125 [HPCC])"
+        None,
+        gt=0,
+        le=1024,
+        description=about(
+            "Dynamic threshold: what a lossless queue may share, over the free buffer; of a port "
+            "faster than the hosts as much more, up to 1",
+            "0.125",
+            HPCC,
+            unit="a share",
+        ),
     )
     headroom: SizeOrAuto | None = Field(
-        None, description="Per port and lossless priority (auto: by rate and length [802])"
+        None,
+        description=about(
+            "Kept for each port and lossless priority, for what arrives after a pause was sent",
+            "auto, by the link's rate and length",
+            PFC,
+            unit="bytes",
+        ),
     )
     mode: Literal["dynamic", "static"] | None = Field(
-        None, description="Thresholds follow the free buffer, or stand at xoff and xon (dynamic)"
+        None,
+        description=about(
+            "Thresholds follow the free buffer, or stand at xoff and xon", "dynamic", HPCC
+        ),
     )
-    xoff: Size | None = Field(None, description="Static threshold at which senders are paused")
-    xon: Size | None = Field(None, description="And at which they go on (xoff less hysteresis)")
+    xoff: Size | None = Field(
+        None,
+        description=about(
+            "Static threshold beyond which senders are paused",
+            "none: mode static needs one",
+            unit="bytes",
+        ),
+    )
+    xon: Size | None = Field(
+        None,
+        description=about(
+            "Static threshold down to which they go on", "xoff less hysteresis", HPCC, unit="bytes"
+        ),
+    )
     hysteresis: Size | None = Field(
-        None, description="How far below the threshold a pause ends (3KiB [HPCC])"
+        None,
+        description=about("How far below the threshold a pause ends", "3KiB", HPCC, unit="bytes"),
     )
 
     @model_validator(mode="after")
@@ -103,98 +143,123 @@ class BufferModel(FileModel):
 class WatchdogModel(FileModel):
     """A watchdog over paused queues of switches (SONiC's)."""
 
-    enabled: bool | None = Field(None, description="It watches (true, where the block is given)")
-    detect: Time | None = Field(
-        None, ge=1, description="A queue paused so long without a break is stuck (200ms [SON])"
+    enabled: bool | None = Field(
+        None, description=about("It watches", "true, where the block is given")
     )
-    poll: Time | None = Field(None, ge=1, description="How often it looks (100ms [A])")
+    detect: Time | None = Field(
+        None,
+        ge=1,
+        description=about(
+            "A queue paused so long without a break is stuck", "200ms", SONIC, unit="a time"
+        ),
+    )
+    poll: Time | None = Field(
+        None, ge=1, description=about("How often it looks", "100ms", unit="a time")
+    )
     restore: Time | None = Field(
-        None, ge=1, description="Without pauses for so long they count again (2 x detect [SON])"
+        None,
+        ge=1,
+        description=about(
+            "Without pauses for so long they count again", "twice detect", SONIC, unit="a time"
+        ),
     )
     action: Literal["drop", "forward", "alert"] | None = Field(
-        None, description="Drop a stuck queue, send it in spite of pauses, or only tell (drop)"
+        None,
+        description=about(
+            "Drop a stuck queue, send it in spite of pauses, or only tell", "drop", SONIC
+        ),
     )
 
 
 class PfcModel(FileModel):
     """Priority flow control (IEEE 802.1Qbb)."""
 
-    enabled: bool | None = Field(None, description="Lossless priorities pause senders (true)")
+    enabled: bool | None = Field(
+        None, description=about("Lossless priorities pause their senders", "true", PFC)
+    )
     response: Time | None = Field(
-        None, description="From a pause's arrival to its effect (a fifth of the most allowed [A])"
+        None,
+        description=about(
+            "From a pause's arrival to its effect",
+            "a fifth of the most that the standard allows at the link's rate",
+            unit="a time",
+        ),
     )
     expiry: bool | None = Field(
-        None, description="Pauses end after 65535 quanta and are refreshed before (true [802])"
+        None,
+        description=about(
+            "Pauses end after 65535 quanta of 512 bit times and are refreshed before", "true", PFC
+        ),
     )
     lossless: tuple[Annotated[int, Field(ge=0, le=7)], ...] | None = Field(
-        None, description="Priorities that are lossless ([3])"
+        None,
+        description=about("Priorities that are lossless", "[3]", unit="802.1p priorities, 0 to 7"),
     )
-
     refresh: Time | None = Field(
-        None, ge=1, description="A pause is repeated so long after it (half of 65535 quanta [802])"
+        None,
+        ge=1,
+        description=about(
+            "A pause is repeated so long after it", "half of 65535 quanta", PFC, unit="a time"
+        ),
     )
-    watchdog: WatchdogModel | None = None
-
-
-class EcnModel(FileModel):
-    """Marking of data packets at switches (RFC 3168; law of [P15])."""
-
-    enabled: bool | None = Field(None, description="Switches mark (true)")
-    kmin: Size | None = Field(None, description="No marks up to it (by rate [HPCC] [AST])")
-    kmax: Size | None = Field(None, description="All marked above it (by rate [HPCC] [AST])")
-    pmax: float | None = Field(
-        None, ge=0, le=1, description="Probability of a mark at kmax (0.2 [HPCC])"
-    )
-    at: Literal["dequeue", "enqueue"] | None = Field(None, description="When (dequeue)")
-
-    @model_validator(mode="after")
-    def _both(self) -> EcnModel:
-        if (self.kmin is None) != (self.kmax is None):
-            missing = "kmin" if self.kmin is None else "kmax"
-            raise fault("kmin and kmax come together", key=missing, expected=f"a {missing}")
-        if self.kmin is not None and self.kmax is not None and self.kmin > self.kmax:
-            raise fault("kmin lies above kmax", key="kmin", expected="at most kmax")
-        return self
-
-
-class CcModel(FileModel):
-    """Congestion control of queue pairs."""
-
-    kind: Literal["none", "dcqcn"] | None = Field(None, description="Which (dcqcn)")
-    profile: Literal["paper", "nic", "scaled"] | None = Field(
-        None, description="Set of constants: [P15], [NV], [HPCC] (scaled)"
-    )
-    g: float | None = Field(None, gt=0, lt=1, description="Weight of a new mark in alpha")
-    alpha_period: Time | None = Field(None, ge=1, description="Between decays of alpha")
-    decrease_period: Time | None = Field(
-        None, ge=1, description="Between cuts at most (nic, scaled)"
-    )
-    rate_timer: Time | None = Field(None, ge=1, description="Between increases of the rate")
-    byte_counter: Size | None = Field(None, description="Bytes between increases; 0B: none")
-    fast_recovery: int | None = Field(None, ge=1, description="Increases towards the old rate")
-    rai: Rate | None = Field(None, description="Additive increase")
-    rhai: Rate | None = Field(None, description="Hyper increase")
-    min_rate: Rate | None = Field(None, ge=1, description="Lowest rate")
-    clamp: bool | None = Field(
-        None, description="The first cut lowers the target too (false; nic, scaled)"
-    )
-    notify: Literal["cnp", "ack-echo"] | None = Field(
-        None, description="By notification packets, or marks echoed on ACKs at once (cnp)"
-    )
-    cnp_interval: Time | None = Field(
-        None, description="Between notifications of a queue pair (50us [P15]; nic: 4us [A])"
+    watchdog: WatchdogModel | None = Field(
+        None, description=about("Over paused queues of switches", "none", SONIC)
     )
 
 
 class LinkBufferModel(FileModel):
     """What arrives by some links has buffers of its own kind."""
 
-    reserve: Size | None = Field(None, description="Per lossless priority")
-    alpha: float | None = Field(None, gt=0, le=1024, description="Dynamic threshold")
-    headroom: Size | None = Field(None, description="Per lossless priority")
-    xoff: Size | None = Field(None, description="Static threshold instead of a dynamic one")
-    xon: Size | None = Field(None, description="And where senders go on (xoff less hysteresis)")
-    hysteresis: Size | None = Field(None, description="How far below the threshold a pause ends")
+    reserve: Size | None = Field(
+        None,
+        description=about(
+            "Kept for each lossless priority", "network.buffer.reserve", HPCC, unit="bytes"
+        ),
+    )
+    alpha: float | None = Field(
+        None,
+        gt=0,
+        le=1024,
+        description=about(
+            "Dynamic threshold: what a lossless queue may share, over the free buffer",
+            "network.buffer.alpha",
+            HPCC,
+            unit="a share",
+        ),
+    )
+    headroom: Size | None = Field(
+        None,
+        description=about(
+            "Kept for each lossless priority, for what arrives after a pause was sent",
+            "network.buffer.headroom",
+            PFC,
+            unit="bytes",
+        ),
+    )
+    xoff: Size | None = Field(
+        None,
+        description=about(
+            "Static threshold instead of a dynamic one", "network.buffer.xoff", unit="bytes"
+        ),
+    )
+    xon: Size | None = Field(
+        None,
+        description=about(
+            "Static threshold down to which senders go on",
+            "xoff less hysteresis",
+            HPCC,
+            unit="bytes",
+        ),
+    )
+    hysteresis: Size | None = Field(
+        None,
+        description=about(
+            "How far below the threshold a pause ends",
+            "network.buffer.hysteresis",
+            HPCC,
+            unit="bytes",
+        ),
+    )
 
     @model_validator(mode="after")
     def _xon_below(self) -> LinkBufferModel:
@@ -206,34 +271,76 @@ class LinkBufferModel(FileModel):
 class LinkPfcModel(FileModel):
     """Pauses on some links."""
 
-    enabled: bool | None = Field(None, description="Lossless priorities pause their senders")
-    response: Time | None = Field(None, description="From a pause's arrival to its effect")
+    enabled: bool | None = Field(
+        None,
+        description=about("Lossless priorities pause their senders", "network.pfc.enabled", PFC),
+    )
+    response: Time | None = Field(
+        None,
+        description=about(
+            "From a pause's arrival to its effect", "network.pfc.response", unit="a time"
+        ),
+    )
 
 
 class TrimModel(FileModel):
     """Trimming and receiver credit (recovery: trim)."""
 
     size: Size | None = Field(
-        None, ge=64, le=2**14, description="What is left of a trimmed packet, L2 (64B [UEC])"
+        None,
+        ge=64,
+        le=2**14,
+        description=about(
+            "What is left of a trimmed packet, from its MAC addresses to its checksum",
+            "64B",
+            UEC,
+            unit="bytes",
+        ),
     )
     queue: SizeOrAuto | None = Field(
         None,
-        description="Beyond it data is trimmed; headers may take twice that (auto: one "
-        "bandwidth-delay product [UEC]; NDP: eight packets)",
+        description=about(
+            "Beyond it a queue's data is trimmed; headers may take twice that",
+            "auto: one bandwidth-delay product of the longest way",
+            f"{UEC}; NDP, SIGCOMM 2017: eight packets",
+            unit="bytes",
+        ),
     )
     window: SizeOrAuto | None = Field(
-        None, description="Sent before credit is needed (auto: the path's BDP [EQDS])"
+        None,
+        description=about(
+            "Sent before credit is needed",
+            "auto: the path's bandwidth-delay product",
+            EQDS,
+            unit="bytes",
+        ),
     )
-    pull: int | None = Field(None, ge=1, description="Packets that one pull grants (4 [UEC])")
+    pull: int | None = Field(
+        None, ge=1, description=about("What one pull grants", "4", UEC, unit="packets")
+    )
     credit: float | None = Field(
-        None, gt=0, le=1, description="Share of its line that a receiver grants (0.98 [A])"
+        None,
+        gt=0,
+        le=1,
+        description=about(
+            "What a receiver grants of its line's rate, altogether", "0.98", unit="a share"
+        ),
     )
 
 
 class LossModel(FileModel):
     """Random loss on network links."""
 
-    rate: float | None = Field(None, ge=0, lt=1, description="Per packet and link (0)")
+    rate: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description=about(
+            "Each packet is lost on each network link with this probability",
+            "0",
+            unit="a probability",
+        ),
+    )
 
 
 def link_settings(

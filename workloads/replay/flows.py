@@ -162,6 +162,12 @@ class _Replay:
                 at=("flows", i, "dst"),
                 expected="another endpoint",
             )
+        if model.weight != 1.0 and context.engine.capabilities.packets:
+            raise context.error(
+                f"flow '{flow_id}' has weight {model.weight:g}, which packets do not heed",
+                at=("flows", i, "weight"),
+                expected="no weight, or engine: fluid",
+            )
         path = ack_path = None
         if model.ack_path is not None:
             if not context.engine.capabilities.packets:
