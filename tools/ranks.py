@@ -121,7 +121,7 @@ def _parts(name: str, model: Any, gpus: list[int]) -> list[tuple[str, list[int]]
         return [(name, gpus)] if gpus else []
     found, at = {}, 0
     for pool, keys in model.pools.items():
-        need = counts[pool] * keys.tp * keys.pp
+        need = counts[pool] * keys.ranks
         found[pool] = (f"{name} {pool}", gpus[at : at + need])
         at += need
     return list(found.values())

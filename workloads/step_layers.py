@@ -132,8 +132,8 @@ class Lane:
         )
 
     @cached_property
-    def _schedules(self) -> dict[Hashable, Schedule | None]:
-        return {}
+    def _schedules(self) -> dict[Hashable, tuple[TrafficOp, Schedule | None]]:
+        return {}  # operations are kept so that no id of a matrix is another's later
 
     def schedule(self, op: TrafficOp, ranks: tuple[int, ...]) -> Schedule | None:
         """Return one of the operations on these ranks, None where none of them takes part."""
@@ -141,8 +141,8 @@ class Lane:
             op.op, op.axis, op.size_bytes, op.stage, op.to_stage, op.member, id(op.matrix), ranks
         )  # fmt: skip
         if key not in self._schedules:
-            self._schedules[key] = op_schedule(op, self.plan, ranks, self.hosts)
-        return self._schedules[key]
+            self._schedules[key] = op, op_schedule(op, self.plan, ranks, self.hosts)
+        return self._schedules[key][1]
 
     def _counted(self, op: TrafficOp, ranks: tuple[int, ...]) -> Schedule | None:
         """Return all ``count`` operations, one after another."""

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import simpy
 
     from railweave.workloads.serving.fleet import Fleet
+    from railweave.workloads.serving.groups import Group
     from railweave.workloads.serving.keys import AutoscaleModel
     from railweave.workloads.serving.model import ServingModel
-    from railweave.workloads.serving.replica import Replica
     from railweave.workloads.serving.weights import WeightLoader
     from railweave.workloads.workload import WorkloadContext
 
@@ -51,7 +51,7 @@ class Autoscaler:
         self._workload, self._context, self._fleet = workload, context, fleet
         self._loader = loader
         self.events: list[dict[str, Any]] = []
-        self._starting: set[Replica] = set()
+        self._starting: set[Group] = set()
         for number, rule in enumerate(workload.autoscale):
             at = ("autoscale", number)
             if rule.pool not in fleet.pools:
@@ -76,8 +76,8 @@ class Autoscaler:
             if rule.weights_from is not None:
                 loader.check(rule.weights_from, (*at, "weights_from"))
         for name, pool in workload.pools.items():
-            for replica in fleet.pools[name][pool.replicas :]:
-                fleet.active[replica] = False
+            for group in fleet.groups[name][pool.replicas :]:
+                fleet.activate(group, active=False)
 
     def start(self, open_requests: Callable[[], int]) -> None:
         """Follow every rule while requests are open."""
@@ -97,13 +97,13 @@ class Autoscaler:
                 return  # nothing will ever change
 
     def _look(self, rule: AutoscaleModel) -> bool:
-        pool = self._fleet.pools[rule.pool]
-        serving = [replica for replica in pool if self._fleet.active[replica] and replica.up]
-        coming = [replica for replica in pool if replica in self._starting]
+        fleet, groups = self._fleet, self._fleet.groups[rule.pool]
+        serving = [group for group in groups if fleet.serves(group)]
+        coming = [group for group in groups if group in self._starting]
         idle = [
-            replica
-            for replica in pool
-            if not self._fleet.active[replica] and replica not in self._starting and replica.up
+            group
+            for group in groups
+            if group.up and not fleet.serves(group) and group not in self._starting
         ]
         count = len(serving) + len(coming)
         value = self._value(rule, serving, count)
@@ -113,33 +113,32 @@ class Autoscaler:
             self._context.env.process(self._bring_up(rule, idle[0]))
             return True
         if value < rule.below and not coming and len(serving) > rule.least:
-            empty = [replica for replica in serving if replica.empty]
+            empty = [group for group in serving if group.empty]
             if empty:
-                self._fleet.active[empty[-1]] = False
+                fleet.activate(empty[-1], active=False)
                 self._note(rule, empty[-1], "stop")
                 return True
         return False
 
-    def _value(self, rule: AutoscaleModel, serving: list[Replica], count: int) -> float:
+    def _value(self, rule: AutoscaleModel, serving: list[Group], count: int) -> float:
+        replicas = [replica for group in serving for replica in group.members]
         if rule.metric == "queue":
-            return sum(replica.waiting_count for replica in serving) / max(count, 1)
-        blocks = sum(replica.memory.blocks for replica in serving)
-        free = sum(replica.free_blocks for replica in serving)
+            return sum(replica.waiting_count for replica in replicas) / max(count, 1)
+        blocks = sum(replica.memory.blocks for replica in replicas)
+        free = sum(replica.free_blocks for replica in replicas)
         return 1 - free / blocks if blocks else 0.0
 
-    def _bring_up(
-        self, rule: AutoscaleModel, replica: Replica
-    ) -> Generator[simpy.Event, Any, None]:
+    def _bring_up(self, rule: AutoscaleModel, group: Group) -> Generator[simpy.Event, Any, None]:
         """Load the weights of every rank, then serve."""
         yield self._context.env.timeout(rule.start_delay)
-        loaded = yield from self._loader.load(replica, rule.weights_from)
-        self._starting.discard(replica)
-        self._fleet.active[replica] = True
-        self._note(rule, replica, "serve", **loaded)
+        loaded = yield from self._loader.load(group, rule.weights_from)
+        self._starting.discard(group)
+        self._fleet.activate(group, active=True)
+        self._note(rule, group, "serve", **loaded)
         self._fleet.changed()
 
-    def _note(self, rule: AutoscaleModel, replica: Replica, did: str, **more: Any) -> None:
+    def _note(self, rule: AutoscaleModel, group: Group, did: str, **more: Any) -> None:
         now = int(self._context.env.now)
         self.events.append(
-            {"at_ps": now, "pool": rule.pool, "replica": replica.plan.name, "did": did, **more}
+            {"at_ps": now, "pool": rule.pool, "replica": group.name, "did": did, **more}
         )

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from railweave.fabric.faults import LinkChange
     from railweave.workloads.serving.fleet import Fleet
     from railweave.workloads.serving.frontend import Frontend
+    from railweave.workloads.serving.groups import Group
     from railweave.workloads.serving.handoff.mover import KvMover
     from railweave.workloads.serving.model import ServingModel
-    from railweave.workloads.serving.replica import Replica
     from railweave.workloads.serving.request import Request
     from railweave.workloads.serving.weights import WeightLoader
     from railweave.workloads.workload import WorkloadContext
@@ -95,9 +95,9 @@ class Failures:
         self._workload, self._context, self._fleet = workload, context, fleet
         self._mover, self._frontend, self._loader = mover, frontend, loader
         self.outages: list[Outage] = []
-        self._down: dict[Replica, Outage] = {}
-        self._recoveries: dict[Replica, simpy.Process] = {}
-        self._split: set[Replica] = set()  # between whose ranks nothing gets
+        self._down: dict[Group, Outage] = {}
+        self._recoveries: dict[Group, simpy.Process] = {}
+        self._split: set[Group] = set()  # between whose ranks nothing gets
         fabric = context.fabric
         self._up = fabric.link_up.copy()
         self._known = self._up.copy()
@@ -119,13 +119,15 @@ class Failures:
         if (before == self._up).all():
             return
         dead = self._dead()
-        for replica in self._fleet.replicas:
-            gone = bool(dead[list(replica.plan.devices)].any())
-            if gone:
-                self._fail(replica)
-            elif not gone and replica in self._down and replica not in self._split:
-                self._repaired(replica)
+        for group in self._groups():
+            if dead[list(group.devices)].any():
+                self._fail(group)
+            elif group in self._down and group not in self._split:
+                self._repaired(group)
         self._context.env.process(self._notice())
+
+    def _groups(self) -> list[Group]:
+        return [group for groups in self._fleet.groups.values() for group in groups]
 
     def _dead(self) -> Any:
         """Return bool (devices,): those that had links and have none."""
@@ -135,41 +137,41 @@ class Failures:
         have = sum(np.bincount(end[self._up], minlength=fabric.n_devices) for end in ends)
         return (np.asarray(had) > 0) & (np.asarray(have) == 0)
 
-    def _fail(self, replica: Replica) -> None:
+    def _fail(self, group: Group) -> None:
         """Take a replica down, or keep down one that was on its way back."""
-        recovery = self._recoveries.pop(replica, None)
+        recovery = self._recoveries.pop(group, None)
         if recovery is not None and recovery.is_alive:
             recovery.interrupt()
-        if replica in self._down:
+        if group in self._down:
             return
-        outage = Outage(replica=replica.plan.name, down_ps=int(self._context.env.now))
-        self._down[replica] = outage
+        outage = Outage(replica=group.name, down_ps=int(self._context.env.now))
+        self._down[group] = outage
         self.outages.append(outage)
-        if replica.up:
-            lost = replica.fail()
+        if group.up:
+            lost = group.fail()
             outage.waiting = {sequence.request.number for sequence in lost if not sequence.left}
             outage.requests = len(outage.waiting)
 
-    def _repaired(self, replica: Replica) -> None:
+    def _repaired(self, group: Group) -> None:
         """Bring back a replica whose ranks are all there and reach each other."""
-        recovery = self._recoveries.get(replica)
-        dead = self._dead()[list(replica.plan.devices)].any()
-        if dead or replica in self._split or (recovery is not None and recovery.is_alive):
+        recovery = self._recoveries.get(group)
+        dead = self._dead()[list(group.devices)].any()
+        if dead or group in self._split or (recovery is not None and recovery.is_alive):
             return
-        self._recoveries[replica] = self._context.env.process(self._recover(replica))
+        self._recoveries[group] = self._context.env.process(self._recover(group))
 
-    def _recover(self, replica: Replica) -> Generator[simpy.Event, Any, None]:
+    def _recover(self, group: Group) -> Generator[simpy.Event, Any, None]:
         """Start, load the weights, and serve again, if everything stays up meanwhile."""
-        outage = self._down[replica]
+        outage = self._down[group]
         outage.repaired_ps = int(self._context.env.now)
         try:
             yield self._context.env.timeout(self._workload.restart_delay)
-            outage.loaded = yield from self._loader.load(replica)
+            outage.loaded = yield from self._loader.load(group)
         except simpy.Interrupt:
             return
         outage.up_ps = int(self._context.env.now)
-        del self._down[replica]
-        replica.recover()
+        del self._down[group]
+        group.recover()
         self._fleet.changed()
 
     def _notice(self) -> Generator[simpy.Event, Any, None]:
@@ -185,18 +187,17 @@ class Failures:
         )
         # When the gateway itself is cut off, nobody can tell a lost server from another.
         front = self._frontend if _joined(left, self._frontend.outside) else None
-        for replica in self._fleet.replicas:
-            devices = replica.plan.devices
-            pairs = [(a, b) for a in devices for b in devices if a != b]
+        for group in self._groups():
+            pairs = [(a, b) for a in group.devices for b in group.devices if a != b]
             if front is not None:
-                pairs += front.pairs(replica.plan)
+                pairs += [pair for one in group.members for pair in front.pairs(one.plan)]
             joined = _joined(left, pairs)
-            if not joined and replica not in self._split:
-                self._split.add(replica)
-                self._fail(replica)
-            elif joined and replica in self._split:
-                self._split.discard(replica)
-                self._repaired(replica)
+            if not joined and group not in self._split:
+                self._split.add(group)
+                self._fail(group)
+            elif joined and group in self._split:
+                self._split.discard(group)
+                self._repaired(group)
         if self._mover is None:
             return
         flows = self._mover.matrix(1).transfers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.workloads.serving.groups import Group, groups_of
 from railweave.workloads.serving.replica import Replica, ReplicaLostError
 from railweave.workloads.serving.routers import ROUTERS
 from railweave.workloads.serving.views import Views
@@ -38,14 +39,17 @@ class Fleet:
 
     Attributes
     ----------
-    serving
-        For each replica, whether requests may be sent to it: it is started, and up.
+    groups
+        What of each pool starts and fails together.
+    active
+        For each replica, whether it is started.
     """
 
     def __init__(
         self, pools: Mapping[str, Sequence[Replica]], keys: RouterModel, context: WorkloadContext
     ) -> None:
         self.pools = pools
+        self.groups = {name: groups_of(pool) for name, pool in pools.items()}
         self._env = context.env
         self._routing = context.routing
         self.active = {replica: True for pool in pools.values() for replica in pool}
@@ -66,6 +70,14 @@ class Fleet:
     def replicas(self) -> list[Replica]:
         """All of them, pool by pool."""
         return [replica for pool in self.pools.values() for replica in pool]
+
+    def serves(self, group: Group) -> bool:
+        """Return whether requests may be sent to a group."""
+        return group.up and self.active[group.members[0]]
+
+    def activate(self, group: Group, active: bool) -> None:
+        """Start a group, or stop it."""
+        self.active.update(dict.fromkeys(group.members, active))
 
     def changed(self) -> None:
         """Let requests that found no replica look again."""

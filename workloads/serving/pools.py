@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from railweave.fabric.devices import gpu_model
 from railweave.workloads.compute import arithmetic_formats
+from railweave.workloads.experts import ExpertStyle
+from railweave.workloads.inference import StepStyle
 from railweave.workloads.memory import memory_fit
 from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.steps import Stage
+from railweave.workloads.serving.wide import WideStage
+from railweave.workloads.step_load import StepLoad
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
     from railweave.fabric.devices import GpuModel
     from railweave.fabric.graph import Fabric
     from railweave.workloads.parallelism import ParallelismPlan
-    from railweave.workloads.serving.keys import ReplicasModel
+    from railweave.workloads.serving.keys import PoolModel, ReplicasModel
     from railweave.workloads.serving.model import ServingModel
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
@@ -57,14 +62,16 @@ def place_pools(
         There are not enough GPUs.
     """
     fabric = context.fabric
-    needs = {name: counts[name] * pool.tp * pool.pp for name, pool in pools.items()}
+    needs = {name: counts[name] * pool.ranks for name, pool in pools.items()}
     total = sum(needs.values())
     if total > len(fabric.gpus):
+        attention = any(pool.ranks > pool.tp * pool.pp for pool in pools.values())
+        product = "replicas x tp x pp" + " x dp" * attention
         asked = " + ".join(f"{needs[name]} for {name}" for name in pools)
         raise context.error(
             f"the replicas need {total} GPUs ({asked}), but {fabric.name} has {len(fabric.gpus)}",
             at=(max(needs, key=lambda name: needs[name]), "replicas"),
-            expected=f"replicas x tp x pp of all pools at most {len(fabric.gpus)}",
+            expected=f"{product} of all pools at most {len(fabric.gpus)}",
         )
     own = [name for name in pools if pools[name].placement is not None]
     placed: dict[str, list[list[int]]] = {}
@@ -80,7 +87,7 @@ def place_pools(
                 taken=taken,
             )
         packed = placement.policy == "packed"
-        sized = [(counts[name], pool.tp * pool.pp)]
+        sized = [(counts[name], pool.ranks)]
         placed[name] = _replicas(fabric, order, sized, packed=packed)[0]
         taken.update(gpu for replica in placed[name] for gpu in replica)
     shared = [name for name in pools if name not in own]
@@ -89,7 +96,7 @@ def place_pools(
         need = sum(needs[name] for name in shared)
         with context.at(shared[0], "replicas"):
             order = context.place(None if packed else need, taken=taken)
-        sized = [(counts[name], pools[name].tp * pools[name].pp) for name in shared]
+        sized = [(counts[name], pools[name].ranks) for name in shared]
         found = _replicas(fabric, order, sized, packed=packed)
         placed.update(zip(shared, found, strict=True))
     return {name: placed[name] for name in pools}
@@ -169,7 +176,37 @@ def plan_pool(
         gpu = _gpu(name, devices, context)
         blocks = _blocks(name, plan, gpu, shape, workload, context)
         hosts = [int(context.fabric.host[device]) for device in devices]
-        _, wide = arithmetic_formats(shape, gpu, dtype=dtype)
+        _, arithmetic = arithmetic_formats(shape, gpu, dtype=dtype)
+        if pool.wide:
+            style = _style(name, pool, hosts, context)
+            with context.at(name):
+                stage = WideStage(
+                    shape,
+                    plan,
+                    style,
+                    gpu=gpu,
+                    devices=devices,
+                    hosts=hosts,
+                    dtype=dtype,
+                    kv_dtype=workload.kv_dtype,
+                )
+                stage.works([StepLoad.decode([1])] * pool.dp)  # what cannot be, it says here
+            made += [
+                ReplicaPlan(
+                    pool=name,
+                    number=number * pool.dp + member,
+                    devices=tuple(devices[member * pool.tp : (member + 1) * pool.tp]),
+                    stages=(),
+                    blocks=blocks,
+                    block_tokens=workload.block,
+                    flops_per_s=gpu.flops[arithmetic],
+                    wide=stage,
+                    group=number,
+                    member=member,
+                )
+                for member in range(pool.dp)
+            ]
+            continue
         with context.at():
             stages = tuple(
                 Stage(
@@ -193,10 +230,26 @@ def plan_pool(
                 stages=stages,
                 blocks=blocks,
                 block_tokens=workload.block,
-                flops_per_s=gpu.flops[wide],
+                flops_per_s=gpu.flops[arithmetic],
             )
         )
     return made
+
+
+def _style(name: str, pool: PoolModel, hosts: Sequence[int], context: WorkloadContext) -> StepStyle:
+    """Return how an engine of the pool runs a step whose tokens travel to their experts."""
+    return StepStyle(
+        pad_to=pool.pad_to,
+        experts=ExpertStyle(
+            backend=pool.ep_backend,
+            mode=pool.ep_mode or ("low_latency" if name == "decode" else "normal"),
+            dispatch_dtype=pool.dispatch_dtype,
+            seed=context.seed,
+            skew=pool.skew,
+            node_limit=pool.node_limit,
+            gpus_per_host=max(Counter(hosts).values()),
+        ),
+    )
 
 
 def _uses_shared_links(

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from railweave.workloads.serving.ledger import Ledger
 from railweave.workloads.serving.stepping import Stepper
 from railweave.workloads.step_load import StepLoad
-from railweave.workloads.works import bound_ps
 
 if TYPE_CHECKING:
     import simpy
 
     from railweave.fabric.engine import Engine, FabricEnvironment
     from railweave.workloads.serving.batching import Batching, Step
+    from railweave.workloads.serving.lockstep import Lockstep
     from railweave.workloads.serving.memory import KvMemory
     from railweave.workloads.serving.replica_plan import ReplicaPlan
     from railweave.workloads.serving.sequence import Sequence
@@ -46,6 +46,8 @@ class Replica:
         Chooses what each step computes, among `waiting` and `running`.
     tag
         What its collectives are called.
+    lockstep
+        Steps with those that it shares experts with, or None.
 
     Attributes
     ----------
@@ -70,6 +72,7 @@ class Replica:
         memory: KvMemory,
         batching: Batching,
         tag: str,
+        lockstep: Lockstep | None = None,
     ) -> None:
         self.plan, self.env, self.engine = plan, env, engine
         self.memory, self.batching = memory, batching
@@ -81,7 +84,9 @@ class Replica:
         self.ledger = Ledger(plan)
         self._arriving: deque[Sequence] = deque()  # want blocks for a cache from elsewhere
         self._holding: dict[Sequence, None] = {}  # hold blocks and are in no step
-        self._steps = Stepper(self, tag)
+        self._steps: Stepper | Lockstep = Stepper(self, tag) if lockstep is None else lockstep
+        if lockstep is not None:
+            lockstep.add(self)
         self._steps.start()
 
     # ------------------------------------------------------------------ coming and going
@@ -209,7 +214,7 @@ class Replica:
     def announce(self, step: Step, expected_ps: int) -> int:
         """Tell those who send while a step computes what it takes; return what that adds, in ps."""
         begin = [(s, s.began_step) for s, _ in step if s.began_step is not None]
-        return max(began(sequence, expected_ps) for sequence, began in begin)
+        return max((began(sequence, expected_ps) for sequence, began in begin), default=0)
 
     def finish(self, step: Step, begun_ps: int, flops: int) -> None:
         """Note that a step has ended, and take what came out of it.
@@ -291,7 +296,7 @@ class Replica:
 
     def bound_ps(self, load: StepLoad) -> int:
         """Return the least that a step takes here on an empty fabric, in ps."""
-        return sum(bound_ps(self.engine, stage.works(load)) for stage in self.plan.stages)
+        return self._steps.bound_ps(load)
 
     @property
     def arriving(self) -> list[Sequence]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from railweave.workloads.serving.steps import Stage
+    from railweave.workloads.serving.wide import WideStage
 
 __all__ = ["ReplicaPlan"]
 
@@ -25,13 +26,18 @@ class ReplicaPlan:
     devices
         Device index of the GPU of every rank.
     stages
-        Its pipeline stages.
+        Its pipeline stages; none where it shares experts with others.
     blocks
         KV blocks that it has room for.
     block_tokens
         Tokens of a block.
     flops_per_s
         Peak arithmetic rate of a rank.
+    wide
+        The step of the attention replicas of which it is one, or None.
+    group, member
+        Which group of its pool it starts and fails with, and which of the group it is; by default
+        it is a group of its own.
     """
 
     pool: str
@@ -41,11 +47,25 @@ class ReplicaPlan:
     blocks: int
     block_tokens: int
     flops_per_s: int = 0
+    wide: WideStage | None = None
+    group: int | None = None
+    member: int = 0
+
+    @property
+    def group_name(self) -> str:
+        """``prefill0``, ``decode3``."""
+        return f"{self.pool}{self.number if self.group is None else self.group}"
 
     @property
     def name(self) -> str:
-        """``prefill0``, ``decode3``."""
-        return f"{self.pool}{self.number}"
+        """As that of its group; ``decode3.dp5`` is one of several attention replicas."""
+        several = self.wide is not None and self.wide.members > 1
+        return f"{self.group_name}.dp{self.member}" if several else self.group_name
+
+    @property
+    def n_stages(self) -> int:
+        """Pipeline stages."""
+        return max(len(self.stages), 1)
 
     def blocks_of(self, tokens: int) -> int:
         """Return the blocks that so many tokens take.

@@ -153,7 +153,7 @@ class ServingReport:
     def _pool(self, replicas: Sequence[Replica]) -> dict[str, Any]:
         span_ps = int(self._context.env.now) - self._workload.start
         ledgers = [replica.ledger for replica in replicas]
-        stages = sum(len(replica.plan.stages) for replica in replicas)
+        stages = sum(replica.plan.n_stages for replica in replicas)
         busy_ps = sum(ledger.busy_ps for ledger in ledgers)
         steps = sum(ledger.steps for ledger in ledgers)
         blocks = sum(replica.memory.blocks for replica in replicas)
@@ -163,7 +163,7 @@ class ServingReport:
             return round(part / whole, _DIGITS) if whole > 0 else 0.0
 
         return {
-            "replicas": len(replicas),
+            "replicas": len({replica.plan.group_name for replica in replicas}),
             "gpus": sum(len(replica.plan.devices) for replica in replicas),
             "steps": steps,
             "utilisation": share(busy_ps, stages * span_ps),
@@ -185,7 +185,7 @@ class ServingReport:
         limits = self._workload.memory_bound
         if waited <= limits.waited_above or not replica.plan.flops_per_s:
             return
-        stages = len(replica.plan.stages)
+        stages = replica.plan.n_stages
         peak = replica.plan.flops_per_s * span_ps * stages / PS_PER_S
         used = ledger.flops / peak
         if used < limits.arithmetic_below:

@@ -10,6 +10,7 @@ import numpy as np
 
 from railweave.fabric.errors import UnreachableError
 from railweave.workloads.serving.batching import BATCHINGS
+from railweave.workloads.serving.lockstep import Lockstep
 from railweave.workloads.serving.memory import MEMORIES
 from railweave.workloads.serving.memory.prefix_cache import PrefixCache
 from railweave.workloads.serving.pools import place_pools, placed_replicas, plan_pool
@@ -81,6 +82,16 @@ def make_replicas(
     with context.at("batching"):
         batching = BATCHINGS.get(workload.batching)
     longest = longest_sequence(workload, shape, requests)
+    together: dict[str, Lockstep] = {}
+
+    def lockstep(plan: ReplicaPlan) -> Lockstep | None:
+        if plan.wide is None:
+            return None
+        name = plan.group_name
+        if name not in together:
+            tag = f"{context.prefix}{name}"
+            together[name] = Lockstep(plan.wide, context.env, context.engine, tag=tag)
+        return together[name]
 
     def make(plan: ReplicaPlan) -> Replica:
         pool = workload.pools[plan.pool]
@@ -102,6 +113,7 @@ def make_replicas(
                 chunked=workload.chunked_prefill,
             ),
             tag=f"{context.prefix}{plan.name}",
+            lockstep=lockstep(plan),
         )
 
     return {name: [make(plan) for plan in pool] for name, pool in plans.items()}
@@ -240,7 +252,9 @@ def check_routes(
         ]
     for pool in plans.values():
         for plan in pool:
-            pairs += [(a, b) for a in plan.devices for b in plan.devices if a != b]
+            ranks = plan.devices if plan.wide is None else plan.wide.devices
+            if plan.member == 0:
+                pairs += [(a, b) for a in ranks for b in ranks if a != b]
             pairs += frontend.pairs(plan)
     try:
         _route(pairs, context)

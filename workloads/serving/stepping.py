@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from railweave.workloads.serving.batching import Step
     from railweave.workloads.serving.replica import Replica
+    from railweave.workloads.step_load import StepLoad
 
 __all__ = ["Processes", "Stepper"]
 
@@ -94,6 +95,11 @@ class Stepper:
     def curtail(self) -> None:
         """Plan again after the iteration that is under way."""
         self._leaps.curtail()
+
+    def bound_ps(self, load: StepLoad) -> int:
+        """Return the least that a step with this load takes on an empty fabric, in ps."""
+        replica = self._replica
+        return sum(bound_ps(replica.engine, stage.works(load)) for stage in replica.plan.stages)
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
         replica = self._replica

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import simpy
 
     from railweave.workloads.serving.fleet import Fleet
+    from railweave.workloads.serving.groups import Group
     from railweave.workloads.serving.model import ServingModel
-    from railweave.workloads.serving.replica import Replica
     from railweave.workloads.shapes_model import ModelShape
     from railweave.workloads.workload import WorkloadContext
 
@@ -62,7 +62,7 @@ class WeightLoader:
             ]
             for name, pool in workload.pools.items()
         }
-        self._loads: Counter[Replica | None] = Counter()  # under way, by peer
+        self._loads: Counter[Group | None] = Counter()  # under way, by peer
         self._count = 0
         self.check(workload.weights.source, ("weights", "source"))
 
@@ -86,13 +86,13 @@ class WeightLoader:
         return [int(gpu) for gpu in fabric.gpus if fabric.host[gpu] == number]
 
     def load(
-        self, replica: Replica, source: str | None = None
+        self, group: Group, source: str | None = None
     ) -> Generator[simpy.Event, Any, dict[str, Any]]:
-        """Load the weights of all ranks of a replica.
+        """Load the weights of all ranks of what starts together.
 
         Parameters
         ----------
-        replica
+        group
             Whose.
         source
             Instead of the workload's.
@@ -103,20 +103,20 @@ class WeightLoader:
         """
         wanted = source or self._workload.weights.source
         while True:
-            peer = self._peer(replica) if wanted == "peer" else None
+            peer = self._peer(group) if wanted == "peer" else None
             if wanted == "disk" or (wanted == "peer" and peer is None):
-                yield self._context.env.timeout(self._disk_ps(replica))
+                yield self._context.env.timeout(self._disk_ps(group))
                 return {"weights_from": "disk", "weights_bytes": 0}
-            flows = self._flows(replica, wanted, peer)
+            flows = self._flows(group, wanted, peer)
             try:
                 yield from self._send(flows, peer)
             except ReplicaLostError:
                 continue  # look for another peer
-            name = wanted if peer is None else peer.plan.name
+            name = wanted if peer is None else peer.name
             moved = sum(flow.size_bytes for flow in flows)
             return {"weights_from": name, "weights_bytes": moved}
 
-    def _send(self, flows: list[Flow], peer: Replica | None) -> Generator[simpy.Event, Any, None]:
+    def _send(self, flows: list[Flow], peer: Group | None) -> Generator[simpy.Event, Any, None]:
         """Send all flows and wait for them, as long as the peer serves."""
         env, engine = self._context.env, self._context.engine
         under_way = [(flow, engine.send(flow)) for flow in flows]
@@ -136,46 +136,48 @@ class WeightLoader:
         finally:
             self._loads[peer] -= 1
 
-    def _rank_bytes(self, replica: Replica, rank: int) -> int:
-        tp = self._workload.pools[replica.plan.pool].tp
-        return self._sizes[replica.plan.pool][rank // tp]
+    def _rank_bytes(self, group: Group) -> list[int]:
+        """Return the bytes of each rank, in the order of its devices."""
+        keys, sizes = self._workload.pools[group.pool], self._sizes[group.pool]
+        return [sizes[keys.plan.stage_of(rank)] for rank in range(len(group.devices))]
 
-    def _disk_ps(self, replica: Replica) -> int:
+    def _disk_ps(self, group: Group) -> int:
         """Return what the server with most bytes takes to read them."""
         held: Counter[int] = Counter()
-        for rank, device in enumerate(replica.plan.devices):
-            held[int(self._context.fabric.host[device])] += self._rank_bytes(replica, rank)
+        for device, size in zip(group.devices, self._rank_bytes(group), strict=True):
+            held[int(self._context.fabric.host[device])] += size
         most = max(held.values())
         return -(-most * 8 * PS_PER_S // self._workload.weights.disk_rate)
 
-    def _peer(self, replica: Replica) -> Replica | None:
-        """Return the replica that serves with fewest to load from it; of the same pool if any."""
+    def _peer(self, group: Group) -> Group | None:
+        """Return who serves and has fewest to load from it; of the same pool if any."""
         fleet = self._fleet
-        for pool in (fleet.pools[replica.plan.pool], fleet.replicas):
-            serving = [r for r in pool if r is not replica and r.up and fleet.active[r]]
+        everybody = [one for pool in fleet.groups.values() for one in pool]
+        for groups in (fleet.groups[group.pool], everybody):
+            serving = [one for one in groups if one is not group and fleet.serves(one)]
             if serving:
                 return min(serving, key=lambda one: self._loads[one])
         return None
 
-    def _flows(self, replica: Replica, wanted: str, peer: Replica | None) -> list[Flow]:
-        fabric, plan = self._context.fabric, replica.plan
+    def _flows(self, group: Group, wanted: str, peer: Group | None) -> list[Flow]:
+        fabric = self._context.fabric
         self._count += 1
-        sizes = [self._rank_bytes(replica, rank) for rank in range(len(plan.devices))]
+        sizes = self._rank_bytes(group)
         pairs: Counter[tuple[int, int]] = Counter()
         if wanted == "storage":
             storage = fabric.device_index[f"{STORAGE}/nic0"]
-            for device, size in zip(plan.devices, sizes, strict=True):
+            for device, size in zip(group.devices, sizes, strict=True):
                 host = fabric.host_names[int(fabric.host[device])]
                 pairs[storage, fabric.device_index[server_nic(host)]] += size
         else:
-            sources = self._gpus_of(wanted) if peer is None else list(peer.plan.devices)
-            for rank, (device, size) in enumerate(zip(plan.devices, sizes, strict=True)):
+            sources = self._gpus_of(wanted) if peer is None else list(peer.devices)
+            for rank, (device, size) in enumerate(zip(group.devices, sizes, strict=True)):
                 # As heads are divided: the first rank of the peer that holds part of the same.
                 at = rank % len(sources) if peer is None else rank * len(sources) // len(sizes)
                 pairs[sources[at], device] += size
         return [
             Flow(
-                id=f"{self._context.prefix}{plan.name}.w{self._count}.{number}",
+                id=f"{self._context.prefix}{group.name}.w{self._count}.{number}",
                 src=src,
                 dst=dst,
                 size_bytes=size,
