@@ -19,10 +19,10 @@ from railweave.runner import run_scenario
 from railweave.tools.charts.axes import Scale, size_text, time_text
 from railweave.tools.charts.blocks import Bar, gantt_chart, heat_chart
 from railweave.tools.charts.lines import busbw_chart, cdf_chart
-from railweave.tools.charts.of_run import gantt_of
+from railweave.tools.charts.of_run import cdf_of, gantt_of
 from railweave.tools.cli import run_command_line
-from railweave.tools.palette import ramp
-from railweave.tools.report.run_data import Span, read_run
+from railweave.tools.palette import class_colours, heat_class, heat_rules, ramp
+from railweave.tools.report.run_data import FlowRow, Span, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,6 +123,37 @@ def test_heat_map_colours_each_stretch_and_takes_the_busiest() -> None:
     }
     assert "share of the link's rate, 2 of 3 that carried anything" in texts(chart)
     assert heat_chart([], np.zeros((0, 4)), np.arange(5)) is None
+
+
+def test_links_that_are_loaded_alike_are_one_row_of_the_heat_map() -> None:
+    load = np.array([[0.5, 0.0], [0.2, 0.4], [0.5, 0.001], [0.5, 0.0]])
+    chart = heat_chart(["a", "b", "c", "d"], load, np.array([0, 10, 20]) * 10**9)
+    assert [text for text in texts(chart) if text[0] in "abcd"] == ["a and 2 alike", "b"]
+    assert "share of the link's rate" in texts(chart)  # all four are drawn
+    marks = {tip: box.attrib["class"] for box, tip in tips(chart, "rect")}
+    assert marks["a and 2 alike: 50.0 %, 0 ps to 10 ms"] == heat_class(0.5)
+
+
+def test_a_page_has_a_colour_for_every_step_of_its_own_ramp() -> None:
+    rules = heat_rules()
+    assert rules.count("svg.chart .heat-") == 41
+    assert ".heat-40 { fill: color-mix(in srgb, var(--r5) 100%, var(--r4)); }" in rules
+    assert ".heat-12 { fill: color-mix(in srgb, var(--r2) 50%, var(--r1)); }" in rules
+
+
+def test_a_class_has_one_colour_in_all_charts(run: Path) -> None:
+    found = read_run(run)
+    flow = FlowRow(
+        id="f", src="h0", dst="h1", size_bytes=1, start_ps=0, end_ps=9, bound_ps=5, tag="tp",
+        wire_bytes=1,
+    )  # fmt: skip
+    both = dataclasses.replace(
+        found, spans=(), requests=(), flows=(flow, dataclasses.replace(flow, id="g", tag="kv"))
+    )
+    colours = class_colours({"kv", "tp"})
+    bars = {box.attrib["fill"] for box, tip in tips(gantt_of(both), "rect") if tip[0] in "fg"}
+    lines = {path.attrib["stroke"] for path in shapes(cdf_of([both]), "path")}
+    assert bars == set(colours.values()) <= lines
 
 
 def test_gantt_has_a_lane_each_in_order_of_start() -> None:

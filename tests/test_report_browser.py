@@ -204,6 +204,41 @@ def test_it_prints_on_one_page(page: chromium.Page, tmp_path: Path) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", data)) == 1
 
 
+def test_charts_are_read_on_a_phone_and_in_the_dark(page: chromium.Page) -> None:
+    """Words of a chart stay as large as a page's small print; a heat map has the page's ramp."""
+    page.resize(390, 844, dark=True)
+    page.wait("document.documentElement.clientWidth === 390")
+    smallest = page.run(
+        "Math.min(...[...document.querySelectorAll('svg.chart text')].map((t) =>"
+        "parseFloat(t.getAttribute('font-size')) * t.ownerSVGElement.getBoundingClientRect().width"
+        "/ t.ownerSVGElement.viewBox.baseVal.width))"
+    )
+    assert smallest >= 8.5
+    full = page.run("getComputedStyle(document.querySelector('.heat-40')).fill")
+    assert "1 0.945098 0.741176" in full  # #fff1bd
+
+
+def test_the_sheet_holds_every_chart_of_a_step(browser: chromium.Page, tmp_path: Path) -> None:
+    scenario = {
+        "schema": 1,
+        "engine": "fluid",
+        "topology": "h100-rail-8",
+        "workload": {
+            "kind": "training",
+            "model": "llama-3.1-8b",
+            **{"tp": 8, "pp": 2, "dp": 4, "sequence": 2048, "micro_batches": 4},
+        },
+    }
+    folder = tmp_path / "run"
+    RunFolder(folder, name="step").write(run_scenario(scenario, timeline=32), Stopwatch())
+    path = tmp_path / "report.html"
+    path.write_text(report_page(read_run(folder)), "utf-8")
+    browser.resize(1280, 900)
+    browser.open(path, ready=READY)
+    data = browser.print(tmp_path / "report.pdf")
+    assert len(re.findall(rb"/Type\s*/Page\b", data)) == 1
+
+
 def test_a_device_with_the_name_of_a_script_stays_text(
     browser: chromium.Page, report: Path, tmp_path: Path
 ) -> None:

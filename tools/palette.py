@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 __all__ = [
     "DOWN",
@@ -14,6 +17,9 @@ __all__ = [
     "PLANE_FILLS",
     "RAMP",
     "SWITCH",
+    "class_colours",
+    "heat_class",
+    "heat_rules",
     "line_colour",
     "rail_colour",
     "ramp",
@@ -45,6 +51,48 @@ _RAILS: Final = (
 # Light to dark in even steps of lightness (CIE L* 86 to 24), so that it reads in greyscale and with
 # any colour vision; equal steps are steps of the square root, so that light traffic shows too.
 RAMP: Final = ("#dbe2ea", "#f6c66b", "#ef8f3a", "#d7492c", "#a31538", "#5c0d3f")
+
+
+_HEAT_STEPS: Final = 8  # between two stops of the ramp
+_UNCLASSED: Final = "#7d8a97"
+
+
+def class_colours(tags: Collection[str]) -> dict[str, str]:
+    """Return the colour of each class of traffic, the same in every chart of a run.
+
+    Examples
+    --------
+    >>> class_colours(["tp", "", "kv"])
+    {'kv': '#0072b2', 'tp': '#e69f00', '': '#7d8a97'}
+    """
+    named = sorted({tag for tag in tags if tag})
+    colours = {tag: rail_colour(i) for i, tag in enumerate(named)}
+    return colours | ({"": _UNCLASSED} if "" in set(tags) else {})
+
+
+def heat_class(utilisation: float) -> str:
+    """Return the class of a shape that is coloured by a utilisation of 0 to 1.
+
+    Examples
+    --------
+    >>> heat_class(0.0), heat_class(1.0)
+    ('heat-0', 'heat-40')
+    """
+    return f"heat-{round(ramp_place(utilisation) * (len(RAMP) - 1) * _HEAT_STEPS)}"
+
+
+def heat_rules() -> str:
+    """Return the style rules that give these classes the colours of a page's own ramp.
+
+    The page has the stops as ``--r0`` and on, of which a dark one has others.
+    """
+    rules = []
+    for step in range((len(RAMP) - 1) * _HEAT_STEPS + 1):
+        low = min(step // _HEAT_STEPS, len(RAMP) - 2)
+        share = 100 * (step - low * _HEAT_STEPS) / _HEAT_STEPS
+        mixed = f"color-mix(in srgb, var(--r{low + 1}) {share:g}%, var(--r{low}))"
+        rules.append(f"svg.chart .heat-{step} {{ fill: {mixed}; }}\n")
+    return "".join(rules)
 
 
 def rail_colour(rail: int) -> str:

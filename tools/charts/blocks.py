@@ -12,7 +12,7 @@ import numpy as np
 
 from railweave.tools.charts.axes import Frame, Scale, legend, time_text, time_unit
 from railweave.tools.charts.canvas import GRID, Canvas
-from railweave.tools.palette import MUTED, ramp, ramp_place
+from railweave.tools.palette import MUTED, heat_class, ramp, ramp_place
 from railweave.tools.scene import text_width
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def heat_chart(
     title: str = "Link load over time",
     rows: int = _ROWS,
 ) -> Canvas | None:
-    """Draw the load of the busiest links over time, a row per link.
+    """Draw the load of the busiest links over time: a row for all links that were loaded alike.
 
     Parameters
     ----------
@@ -48,36 +48,56 @@ def heat_chart(
     edges_ps
         int64 (intervals + 1,).
     rows
-        At most this many links, those with the highest load in any interval first.
+        At most this many rows, those with the highest load in any interval first.
     """
     if not load.size or not load.any():
         return None
-    order = np.lexsort((np.arange(len(load)), -load.mean(axis=1), -load.max(axis=1)))[:rows]
-    shown = [str(names[i]) for i in order]
+    every, alike = _alike(load)
+    order = np.lexsort((every, -load[every].mean(axis=1), -load[every].max(axis=1)))[:rows]
+    shown = [
+        str(names[link]) + (f" and {count - 1:,} alike" if count > 1 else "")
+        for link, count in zip(every[order].tolist(), alike[order].tolist(), strict=True)
+    ]
     left = _label_room(shown)
     top = 62.0
     height = top + _ROW * len(shown) + _BOTTOM
     canvas = Canvas(_WIDTH, height, title=title)
     canvas.text(14, 22, title, size=14, bold=True)
-    more = (
-        f", {len(shown)} of {len(load):,} that carried anything" if len(load) > len(shown) else ""
-    )
+    drawn = int(alike[order].sum())
+    more = f", {drawn:,} of {len(load):,} that carried anything" if drawn < len(load) else ""
     canvas.text(14, 42, f"share of the link's rate{more}", colour=MUTED)
     _ramp_legend(canvas, right=_WIDTH - _RIGHT, y=30)
     x = Scale(low=0, high=float(edges_ps[-1]) or 1, start=left, end=_WIDTH - _RIGHT)
     bottom = top + _ROW * len(shown)
     _time_axis(canvas, x, top=top, bottom=bottom)
     at = [x.at(float(edge)) for edge in edges_ps]
-    for place, link in enumerate(order):
+    for place, link in enumerate(every[order].tolist()):
         y = top + place * _ROW
         canvas.text(left - 6, y + 10.5, _fitted(shown[place], left), size=10, anchor="end")
         for first, last, value in _runs(load[link]):
             if value > 0:
-                tip = f"{names[link]}: {100 * value:.1f} %, {time_text(float(edges_ps[first]))} to "
+                tip = (
+                    f"{shown[place]}: {100 * value:.1f} %, {time_text(float(edges_ps[first]))} to "
+                )
                 tip += time_text(float(edges_ps[last]))
                 width = max(at[last] - at[first], 0.4)
-                canvas.box(at[first], y + 1, width, _ROW - 2, colour=ramp(value), tip=tip)
+                canvas.box(
+                    *(at[first], y + 1, width, _ROW - 2),
+                    colour=ramp(value),
+                    tip=tip,
+                    mark=heat_class(value),
+                )
     return canvas
+
+
+def _alike(load: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first link and the size of each set that was loaded alike at all times.
+
+    Alike to half a per cent; both int64 (sets,).
+    """
+    steps = np.rint(load * 200).astype(np.uint8)
+    _, first, count = np.unique(steps, axis=0, return_index=True, return_counts=True)
+    return first.astype(np.int64), count.astype(np.int64)
 
 
 def _runs(values: NDArray[np.float64]) -> list[tuple[int, int, float]]:
@@ -94,7 +114,9 @@ def _ramp_legend(canvas: Canvas, *, right: float, y: float) -> None:
     left, width = right - 200, 200 / 40
     for i in range(40):
         share = ((i + 0.5) / 40) ** 2
-        canvas.box(left + i * width, y - 9, width + 0.3, 9, colour=ramp(share))
+        canvas.box(
+            *(left + i * width, y - 9, width + 0.3, 9), colour=ramp(share), mark=heat_class(share)
+        )
     for share in (0.0, 0.25, 0.5, 1.0):
         at = left + 200 * ramp_place(share)
         anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")

@@ -84,6 +84,7 @@ def cdf_chart(
     *,
     title: str = "Flow completion times",
     bounds: Mapping[str, Sequence[int]] | None = None,
+    colours: Mapping[str, str] | None = None,
 ) -> Canvas | None:
     """Draw the share of times up to each time, a line per series, on a logarithmic axis.
 
@@ -93,6 +94,8 @@ def cdf_chart(
         Name -> times in ps; those of 0 are left out; None if there is nothing to draw.
     bounds
         Name -> lower bounds in ps of the same things, drawn dashed.
+    colours
+        Name -> colour; others take those of rails, in their order.
     """
     drawn = {name: sorted(t for t in times if t > 0) for name, times in series.items()}
     drawn = {name: times for name, times in list(drawn.items())[:_SHOWN] if times}
@@ -105,7 +108,8 @@ def cdf_chart(
         low, high = low / 1.3, high * 1.3
     canvas = Canvas(_WIDTH, _HEIGHT, title=title)
     canvas.text(14, 22, title, size=14, bold=True)
-    entries = [(f"{name} ({len(drawn[name]):,})", rail_colour(i)) for i, name in enumerate(drawn)]
+    of = {name: (colours or {}).get(name, rail_colour(i)) for i, name in enumerate(drawn)}
+    entries = [(f"{name} ({len(drawn[name]):,})", of[name]) for name in drawn]
     if any(least.values()):
         entries.append(("dashed: lower bound of each", MUTED))
     top = legend(canvas, entries, x=14, y=44, right=_WIDTH - 14) + 16
@@ -114,10 +118,10 @@ def cdf_chart(
     frame = Frame(canvas, x, y)
     frame.x_axis("time", time_text)
     frame.y_axis("share", lambda value: f"{100 * value:.0f} %")
-    for i, name in enumerate(drawn):
+    for name in drawn:
         if least[name]:
-            canvas.line(_steps(least[name], x, y), colour=rail_colour(i), dashed=True)
-        canvas.line(_steps(drawn[name], x, y), colour=rail_colour(i), width=2)
+            canvas.line(_steps(least[name], x, y), colour=of[name], dashed=True)
+        canvas.line(_steps(drawn[name], x, y), colour=of[name], width=2)
     return canvas
 
 

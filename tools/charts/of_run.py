@@ -11,7 +11,7 @@ import numpy as np
 from railweave.tools.charts.axes import time_text
 from railweave.tools.charts.blocks import Bar, gantt_chart, heat_chart
 from railweave.tools.charts.lines import busbw_chart, cdf_chart
-from railweave.tools.palette import rail_colour
+from railweave.tools.palette import class_colours, rail_colour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ _TASK_COLOURS: Final = {
 }
 _STAGE: Final = re.compile(r"(?P<to>to )?stage (?P<stage>\d+)")
 _INTERVALS: Final = 128  # of a heat map: each is some pixels wide
-_COLLECTIVE: Final = "#0072b2"
+_COLLECTIVE: Final = "#4d4d4d"
 
 
 def busbw_of(runs: Sequence[Run]) -> Canvas | None:
@@ -70,7 +70,9 @@ def cdf_of(runs: Sequence[Run]) -> Canvas | None:
                 name = lead + (flow.tag or "no class")
                 series.setdefault(name, []).append(flow.end_ps - flow.start_ps)
                 bounds.setdefault(name, []).append(flow.bound_ps)
-    return cdf_chart(series, bounds=bounds)
+    colours = class_colours({flow.tag for run in runs for flow in run.flows})
+    named = {tag or "no class": colour for tag, colour in colours.items()}
+    return cdf_chart(series, bounds=bounds, colours=named if len(runs) == 1 else None)
 
 
 def heat_of(run: Run) -> Canvas | None:
@@ -100,9 +102,8 @@ def gantt_of(run: Run) -> Canvas | None:
         for row in run.result.get("collectives", ())
         if "start_ps" in row
     ]
-    tags = sorted({flow.tag for flow in run.flows})
     colours = {"collective": _COLLECTIVE} if bars else {}
-    colours |= {tag: rail_colour(i + 1) for i, tag in enumerate(tags) if tag not in colours}
+    colours |= class_colours({flow.tag for flow in run.flows})
     for flow in run.flows:
         end_ps = flow.end_ps if flow.end_ps >= 0 else run.span_ps
         how = f"{time_text(end_ps - flow.start_ps)}, bound {time_text(flow.bound_ps)}"

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from railweave.tools.charts.of_run import charts_of
+from railweave.tools.palette import heat_rules
 from railweave.tools.report.payload import pack, payload_of, shown_flows
 from railweave.tools.report.summary import cards, notes, provenance
 from railweave.tools.report.tables import tables_of
@@ -45,7 +46,7 @@ def report_page(run: Run) -> str:
         What `read_run` read.
     """
     flows = shown_flows(run)
-    style = "\n" + _asset("page.css")
+    style = "\n" + _asset("page.css") + heat_rules()
     script = "\n(() => {\n" + '"use strict";\n' + "".join(map(_asset, _SCRIPTS)) + "})();\n"
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "

@@ -59,9 +59,10 @@ class FabricMap {
 
   fit() {
     const [x1, y1, x2, y2] = this.bounds;
-    const k = Math.min((this.width - 40) / Math.max(1, x2 - x1), (this.height - 60) / Math.max(1, y2 - y1));
+    const names = this.width < 600 ? 0 : 76; // room at the left for the names of the tiers
+    const k = Math.min((this.width - 40 - names) / Math.max(1, x2 - x1), (this.height - 60) / Math.max(1, y2 - y1));
     this.least = Math.min(k * 0.6, 1);
-    this.centre((x1 + x2) / 2, (y1 + y2) / 2, Math.min(k, 2.5));
+    this.centre((x1 + x2) / 2 - names / 2 / Math.min(k, 2.5), (y1 + y2) / 2, Math.min(k, 2.5));
   }
 
   centre(x, y, k) {
