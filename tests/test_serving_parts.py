@@ -27,7 +27,7 @@ from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.handoff.mover import KvMover
 from railweave.workloads.serving.memory import MEMORIES
-from railweave.workloads.serving.pools import place_pools, placed_replicas
+from railweave.workloads.serving.placing import place_pools, placed_replicas
 from railweave.workloads.serving.replica import Replica
 from railweave.workloads.serving.replica_plan import ReplicaPlan
 from railweave.workloads.serving.request import Request

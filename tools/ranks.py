@@ -111,7 +111,7 @@ def _parts(name: str, model: Any, gpus: list[int]) -> list[tuple[str, list[int]]
     """Divide the GPUs of a workload of pools, in the order of placement, into these."""
     from railweave.workloads.replay.kv_transfer import KvTransferModel
     from railweave.workloads.serving.model import ServingModel
-    from railweave.workloads.serving.pools import placed_replicas
+    from railweave.workloads.serving.placing import placed_replicas
 
     if isinstance(model, ServingModel):
         counts = placed_replicas(model)

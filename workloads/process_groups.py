@@ -13,7 +13,7 @@ from railweave.workloads.replay.inference import InferenceModel
 from railweave.workloads.replay.kv_transfer import KvTransferModel, cache_flows
 from railweave.workloads.replay.training import TrainingModel
 from railweave.workloads.serving.model import ServingModel
-from railweave.workloads.serving.pools import place_pools, placed_replicas
+from railweave.workloads.serving.placing import place_pools, placed_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

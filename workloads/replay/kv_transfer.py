@@ -17,8 +17,8 @@ from railweave.fabric.flow import Flow
 from railweave.workloads.kv_transfer import kv_matrix
 from railweave.workloads.limits import MOST_REQUESTS, MOST_TOKENS
 from railweave.workloads.replay.of_model import OfModel
-from railweave.workloads.serving.keys import ReplicasModel
-from railweave.workloads.serving.pools import place_pools
+from railweave.workloads.serving.placing import place_pools
+from railweave.workloads.serving.pool_keys import ReplicasModel
 from railweave.workloads.workload import WorkloadContext, workload_kind
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from railweave.workloads.serving.keys import (
     AutoscaleModel,
     FrontendModel,
     MemoryBoundModel,
-    PoolModel,
     RequestModel,
     RouterModel,
     SloModel,
     TransferModel,
     WeightsModel,
 )
+from railweave.workloads.serving.pool_keys import PoolModel
 from railweave.workloads.traces import Trace, TraceRequest, read_trace
 from railweave.workloads.workload import WorkloadModel
 

@@ -55,6 +55,9 @@ class Replica:
         Requests that were sent here and have not left.
     inbound_bytes
         Bytes of KV caches that are on their way here.
+    arriving, holding
+        Sequences that want blocks for a cache from elsewhere, in order, and those that hold blocks
+        and are in no step.
     ledger
         What it did.
     up
@@ -82,8 +85,8 @@ class Replica:
         self.up = True
         self.lost = self._lost()
         self.ledger = Ledger(plan)
-        self._arriving: deque[Sequence] = deque()  # want blocks for a cache from elsewhere
-        self._holding: dict[Sequence, None] = {}  # hold blocks and are in no step
+        self.arriving: deque[Sequence] = deque()
+        self.holding: dict[Sequence, None] = {}
         self._steps: Stepper | Lockstep = Stepper(self, tag) if lockstep is None else lockstep
         if lockstep is not None:
             lockstep.add(self)
@@ -100,14 +103,14 @@ class Replica:
 
         Nobody overtakes, and nobody is admitted while a sequence of this replica waits.
         """
-        self._arriving.append(sequence)
+        self.arriving.append(sequence)
         self.sync()
         self.grant()
 
     def arrived(self, sequence: Sequence) -> None:
         """Let a sequence begin whose cache has come: its last prompt token is computed again."""
         self.sync()
-        self._holding.pop(sequence, None)
+        self.holding.pop(sequence, None)
         sequence.computed = sequence.scheduled = sequence.prompt - 1
         self.memory.note(sequence)
         self.batching.reserved -= 1
@@ -116,18 +119,18 @@ class Replica:
 
     def release(self, sequence: Sequence) -> None:
         """Take the blocks of a sequence that waited for its cache to leave."""
-        if sequence in self._holding:
-            del self._holding[sequence]
+        if sequence in self.holding:
+            del self.holding[sequence]
             self.memory.release(sequence)
             self._changed()
 
     def withdraw(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is, but for one that steps compute."""
         self.sync()
-        if sequence in self._arriving:
-            self._arriving.remove(sequence)
-        elif sequence in self._holding:
-            del self._holding[sequence]
+        if sequence in self.arriving:
+            self.arriving.remove(sequence)
+        elif sequence in self.holding:
+            del self.holding[sequence]
             self.memory.release(sequence)
             self.batching.reserved -= sequence.granted is not None
         elif sequence in self.waiting:
@@ -137,13 +140,13 @@ class Replica:
     def grant(self) -> None:
         """Set blocks aside for caches that come, in order."""
         batching = self.batching
-        while self._arriving and self.up and not self.waiting:
-            sequence = self._arriving[0]
+        while self.arriving and self.up and not self.waiting:
+            sequence = self.arriving[0]
             seated = len(self.running) + batching.reserved < batching.max_num_seqs
             if not seated or not self.memory.admit(sequence, sequence.prompt):
                 return
-            self._arriving.popleft()
-            self._holding[sequence] = None
+            self.arriving.popleft()
+            self.holding[sequence] = None
             batching.reserved += 1
             assert sequence.granted is not None
             sequence.granted.succeed()
@@ -159,7 +162,7 @@ class Replica:
     def fail(self) -> list[Sequence]:
         """Go down: lose every sequence and all that is remembered. Return those sequences."""
         self.sync()
-        lost = [*self.running, *self.waiting, *self._arriving, *self._holding]
+        lost = [*self.running, *self.waiting, *self.arriving, *self.holding]
         lost = list(dict.fromkeys([*lost, *self.batching.ready]))
         self._steps.stop()
         for sequence in lost:
@@ -170,8 +173,8 @@ class Replica:
                     event.defused = True
         self.memory.forget()
         self.batching.clear()
-        self._arriving.clear()
-        self._holding.clear()
+        self.arriving.clear()
+        self.holding.clear()
         self.up = False
         self.lost.fail(ReplicaLostError(self.plan.name))
         return lost
@@ -252,7 +255,7 @@ class Replica:
         if sequence.target:
             self.memory.release(sequence)
         else:
-            self._holding[sequence] = None  # until its cache has left
+            self.holding[sequence] = None  # until its cache has left
         sequence.done.succeed()
 
     def _made(self, sequence: Sequence, now: int) -> None:
@@ -274,19 +277,19 @@ class Replica:
     @property
     def waiting_count(self) -> int:
         """Requests that wait for their first step or for blocks."""
-        return len(self.waiting) + len(self._arriving)
+        return len(self.waiting) + len(self.arriving)
 
     @property
     def empty(self) -> bool:
         """Whether no request is here."""
-        return not (self.connections or self.running or self.waiting_count or self._holding)
+        return not (self.connections or self.running or self.waiting_count or self.holding)
 
     @property
     def short(self) -> bool:
         """Whether a sequence waits for KV blocks, not for a seat."""
         batching = self.batching
         seated = len(self.running) + batching.reserved < batching.max_num_seqs
-        return batching.short or (bool(self._arriving) and seated)
+        return batching.short or (bool(self.arriving) and seated)
 
     @property
     def free_blocks(self) -> int:
@@ -297,13 +300,3 @@ class Replica:
     def bound_ps(self, load: StepLoad) -> int:
         """Return the least that a step takes here on an empty fabric, in ps."""
         return self._steps.bound_ps(load)
-
-    @property
-    def arriving(self) -> list[Sequence]:
-        """Sequences that want blocks for a cache from elsewhere, in order."""
-        return list(self._arriving)
-
-    @property
-    def holding(self) -> list[Sequence]:
-        """Sequences that hold blocks and are in no step."""
-        return list(self._holding)

@@ -13,7 +13,8 @@ from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.lockstep import Lockstep
 from railweave.workloads.serving.memory import MEMORIES
 from railweave.workloads.serving.memory.prefix_cache import PrefixCache
-from railweave.workloads.serving.pools import place_pools, placed_replicas, plan_pool
+from railweave.workloads.serving.placing import place_pools, placed_replicas
+from railweave.workloads.serving.pools import plan_pool
 from railweave.workloads.serving.replica import Replica
 from railweave.workloads.serving.request import Request
 from railweave.workloads.shapes import load_shape, shipped_models
