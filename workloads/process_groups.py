@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from railweave.fabric.kinds import DeviceKind
-from railweave.workloads.parallelism import ParallelismPlan
 from railweave.workloads.replay.collective import CollectiveModel
 from railweave.workloads.replay.flows import FlowsModel
 from railweave.workloads.replay.inference import InferenceModel
@@ -18,6 +17,7 @@ from railweave.workloads.serving.placing import place_pools, placed_replicas
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from railweave.workloads.parallelism import ParallelismPlan
     from railweave.workloads.workload import WorkloadContext, WorkloadModel
 
 __all__ = ["ProcessGroup", "process_groups"]
@@ -86,7 +86,7 @@ def _of_pools(workload: ServingModel, context: WorkloadContext) -> Iterator[Proc
         pool = workload.pools[name]
         tp[name] = pool.tp
         for devices in replicas:
-            yield from _of_plan(ParallelismPlan(tp=pool.tp, pp=pool.pp), devices, f"{name} ")
+            yield from _of_plan(pool.plan, devices, f"{name} ")
     if "prefill" not in placed or "decode" not in placed:
         return
     for i in range(tp["prefill"]):
