@@ -24,6 +24,7 @@ from railweave.topologies.cabling import plan_cables, read_cabling, rewire, to_c
 from railweave.topologies.checks import CHECKS, check, inspect
 from railweave.topologies.min_cut import SwitchGraph
 from railweave.topologies.review.capacity import bisection_cut_bps, leaf_cuts, pod_cuts
+from railweave.topologies.review.growth import grow
 from railweave.topologies.review.paths import path_diversity, without_top_tier
 
 GBPS = 10**9
@@ -429,3 +430,24 @@ def test_assertions_pass_on_a_good_design_and_fail_on_a_broken_one():
     asserts.assert_clean(lost, spec, allow=["missing-nic"])
     with pytest.raises(InputError, match="did you mean 'missing-nic'"):
         asserts.assert_check("mising-nic", fabric)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        # 64 hosts on 16 leaves, 4 cables to each of 8 spines; then 2 to each of 16: half may stay
+        ("superpod-b200-64", (128, 768, 256, 1024, 24, "")),
+        # one group fills its leaves, so the next 64 hosts are a group beside it
+        ("h100-rail-512", (128, 768, 256, 1024, 12, ", in groups of 64")),
+        ("h100-tapered-512", (128, 640, 128, 768, 10, ", in groups of 64")),
+        # 256 hosts fill the spines; under cores each group of 32 has 8 spines of its own, and of
+        # 2,048 cables above the leaves 2,048 / 8 go where they went
+        ("superpod-b200-256", (512, 2304, 1792, 8192, 224, ", under cores")),
+        ("h100-rail-only-512", (128, 512, 0, 512, 0, "")),
+    ],
+)
+def test_growth_moves_no_more_cables_than_it_must(name, found):
+    spec = load_topology(name)
+    grown = grow(spec, build_topology(spec))
+    assert tuple(grown) == found
+    assert grown.kept + grown.moved <= int(build_topology(spec).link_network.sum()) // 2

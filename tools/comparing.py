@@ -16,8 +16,8 @@ from railweave.tools.run_figures import result_figures
 from railweave.topologies.apart import apart_groups
 from railweave.topologies.load import build_topology, load_topology
 from railweave.topologies.name_ranges import name_ranges
-from railweave.topologies.review.cable_reach import ports_left
 from railweave.topologies.review.capacity import bisection_cut_bps
+from railweave.topologies.review.growth import ports_left
 from railweave.topologies.summary import summarise
 
 if TYPE_CHECKING:

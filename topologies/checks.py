@@ -11,6 +11,7 @@ from railweave.topologies.review import (
     cable_reach,
     capacity,
     deadlock,
+    growth,
     hash_load,
     hosts,
     lossless,
@@ -48,7 +49,18 @@ __all__ = [
     "unreachable_pairs",
 ]
 
-THEMES = (wiring, alignment, capacity, paths, hosts, lossless, deadlock, cable_reach, hash_load)
+THEMES = (
+    wiring,
+    alignment,
+    capacity,
+    paths,
+    hosts,
+    lossless,
+    deadlock,
+    cable_reach,
+    growth,
+    hash_load,
+)
 """The modules whose checks there are, in their order."""
 
 
