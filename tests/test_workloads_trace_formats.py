@@ -194,12 +194,13 @@ def test_vllm_bench_results_say_when_requests_were_made(tmp_path: Path) -> None:
     ]
     held = read_trace(bench(tmp_path, queue_times=[0.5, 0, 1], errors=["", "timed out", ""]))
     assert [(r.at_ps, r.prompt_tokens) for r in held.requests] == [(0, 100), (S, 300)]
-    assert held.notes == ("1 request without output left out (line 2)",)
+    assert held.notes == ("1 request without output left out (entry 2)",)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"input_lens": [1, -2, 3]}, r"lens\[1\]: '-2' is not .* a whole number from 1 to 999,999"),
         ({"output_lens": [7, 8]}, r"r\.json: output_lens: has 2 entries; expected 3 as input_lens"),
         ({"input_lens": [100, -2, 3]}, r"input_lens\[1\]: '-2' is not a number of tokens"),
         ({"start_times": "now"}, r"start_times: is not a list"),

@@ -92,6 +92,8 @@ class TraceFormat:
     empty_output
         What becomes of requests without output where nobody says so: refused where the format
         knows none, dropped where they mean that a request failed.
+    row
+        What a row is called: a line, or an entry where one file holds lists.
     """
 
     name: str
@@ -99,6 +101,7 @@ class TraceFormat:
     parse: Parser
     output_key: str
     empty_output: EmptyOutput
+    row: str = "line"
 
 
 FORMATS: Final[Registry[TraceFormat]] = Registry(
@@ -107,13 +110,23 @@ FORMATS: Final[Registry[TraceFormat]] = Registry(
 
 
 def trace_format(
-    name: str, *, keys: tuple[str, ...], output_key: str, empty_output: EmptyOutput = "refuse"
+    name: str,
+    *,
+    keys: tuple[str, ...],
+    output_key: str,
+    empty_output: EmptyOutput = "refuse",
+    row: str = "line",
 ) -> Callable[[Parser], Parser]:
     """Return the decorator that registers the reader of a format; see `TraceFormat`."""
 
     def register(parse: Parser) -> Parser:
         known = TraceFormat(
-            name=name, keys=keys, parse=parse, output_key=output_key, empty_output=empty_output
+            name=name,
+            keys=keys,
+            parse=parse,
+            output_key=output_key,
+            empty_output=empty_output,
+            row=row,
         )
         FORMATS.add(name, known)
         return parse

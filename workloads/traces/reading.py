@@ -86,8 +86,8 @@ def read_trace(
     rows = _without_empty(rows, known, empty_output or known.empty_output, file, notes)
     if not rows:
         raise InputError("the trace has no requests", file=file, expected="a row per request")
-    rows = _sorted(rows, notes)[:limit]
-    _note_shared(rows, jitter_ps, notes)
+    rows = _sorted(rows, known.row, notes)[:limit]
+    _note_shared(rows, known.row, jitter_ps, notes)
     return Trace(
         requests=tuple(_requests(rows, rate_scale, jitter_ps, seed)),
         format=known.name,
@@ -158,25 +158,27 @@ def _without_empty(
             field=known.output_key,
             expected="at least 1, or empty_output: drop",
         )
-    notes.append(f"{_count(empty)} without output left out ({_lines(empty)})")
+    notes.append(f"{_count(empty)} without output left out ({_places(empty, known.row)})")
     return [row for row in rows if row.output_tokens]
 
 
-def _sorted(rows: list[TraceRow], notes: list[str]) -> list[TraceRow]:
+def _sorted(rows: list[TraceRow], row: str, notes: list[str]) -> list[TraceRow]:
     late = [after for before, after in pairwise(rows) if after.at_ps < before.at_ps]
     if not late:
         return rows
-    notes.append(f"{_count(late)} earlier than the row before: sorted by time ({_lines(late)})")
+    places = _places(late, row)
+    notes.append(f"{_count(late)} earlier than the row before: sorted by time ({places})")
     return sorted(rows, key=lambda row: row.at_ps)  # stable
 
 
-def _note_shared(rows: Sequence[TraceRow], jitter_ps: int, notes: list[str]) -> None:
+def _note_shared(rows: Sequence[TraceRow], row: str, jitter_ps: int, notes: list[str]) -> None:
     """Tell of requests that arrive at the same instant as the one before."""
     shared = [after for before, after in pairwise(rows) if after.at_ps == before.at_ps]
     if not shared:
         return
     spread = f"a jitter below {jitter_ps / 1e12:g} s spreads them" if jitter_ps else "kept in order"
-    notes.append(f"{_count(shared)} at the instant of the one before: {spread} ({_lines(shared)})")
+    places = _places(shared, row)
+    notes.append(f"{_count(shared)} at the instant of the one before: {spread} ({places})")
     if len(shared) * 2 > len(rows) and not jitter_ps:
         instants = sorted({row.at_ps for row in rows})
         gaps = sorted(b - a for a, b in pairwise(instants))
@@ -214,8 +216,9 @@ def _count(rows: Sequence[TraceRow]) -> str:
     return f"{len(rows):,} request" + "s" * (len(rows) != 1)
 
 
-def _lines(rows: Sequence[TraceRow]) -> str:
-    """Name the first lines and count the rest."""
-    named = ", ".join(str(row.line) for row in rows[:_NAMED])
+def _places(rows: Sequence[TraceRow], row: str) -> str:
+    """Name the first lines, or entries, and count the rest."""
+    named = ", ".join(str(one.line) for one in rows[:_NAMED])
     more = f" and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else ""
-    return ("line " if len(rows) == 1 else "lines ") + named + more
+    several = row.removesuffix("y") + "ies" if row.endswith("y") else f"{row}s"
+    return f"{row if len(rows) == 1 else several} {named}{more}"

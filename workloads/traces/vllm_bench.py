@@ -27,7 +27,13 @@ _KEYS: Final = ("input_lens", "output_lens", "start_times")
 _SIGNS: Final = ("completed", "request_throughput")  # of every result, detailed or not
 
 
-@trace_format("vllm-bench", keys=(*_KEYS, *_SIGNS), output_key="output_lens", empty_output="drop")
+@trace_format(
+    "vllm-bench",
+    keys=(*_KEYS, *_SIGNS),
+    output_key="output_lens",
+    empty_output="drop",
+    row="entry",
+)
 def parse(text: str, file: str) -> list[TraceRow]:
     """Return the requests of a result of ``vllm bench serve``; see the module."""
     try:
@@ -55,7 +61,7 @@ def parse(text: str, file: str) -> list[TraceRow]:
                 TraceRow(
                     line=i + 1,
                     at_ps=sent_ps - held_ps,
-                    prompt_tokens=count_of(prompts[i], f"input_lens[{i}]", least=not failed),
+                    prompt_tokens=count_of(prompts[i], f"input_lens[{i}]", least=int(not failed)),
                     output_tokens=0 if failed else count_of(outputs[i], f"output_lens[{i}]"),
                 )
             )
