@@ -23,6 +23,7 @@ for _name in (
     "serving_routers",
     "serving_crossover",
     "serving_fabrics",
+    "serving_packets",
     "serving_failures",
     "serving_speed",
 ):

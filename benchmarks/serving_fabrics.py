@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same KV transfers on several fabrics, alone and beside expert-parallel decode steps.
 
-Also pull, push and layer-wise stream; and a small fleet packet by packet.
+Also pull, push and layer-wise stream.
 """
 
 from __future__ import annotations
@@ -164,55 +164,4 @@ def handoff(asked: Asked) -> list[str]:
                 best = "equal"
             rows.append((label, f"{prompt:,}", ms(whole), *map(ms, exposed), best))
     header = ("transfer", "prompt", "prefill ms", "pull ms", "push ms", "stream ms", "first")
-    return table(header, rows)
-
-
-SMALL = {
-    "one transfer": (1, 1),
-    "two into one decode GPU": (2, 1),
-    "two between two pairs": (2, 2),
-}
-
-
-@section("packets")
-def packets(asked: Asked) -> list[str]:
-    """Return a small fleet as flows and packet by packet, lossless and lossy."""
-    del asked
-    rows = []
-    for name, (first, second) in SMALL.items():
-        times = {}
-        for kind, engine, model, network in (
-            ("fluid", "fluid", "roce-lossless", {}),
-            ("plain", "packet", "roce-lossless", {"cc": {"kind": "none"}}),
-            ("lossless", "packet", "roce-lossless", {}),
-            ("lossy", "packet", "roce-lossy", {}),
-        ):
-            topology = rail(4)
-            for link in topology["links"].values():
-                link["model"] = model
-            gpus = [f"h{host}/gpu0" for host in range(4)]
-            result = fleet(
-                {
-                    "model": "llama-3.1-8b",
-                    "prefill": {"replicas": first,
-                                "placement": {"policy": "list", "gpus": gpus[:first]}},
-                    "decode": {"replicas": second,
-                               "placement": {"policy": "list", "gpus": gpus[2 : 2 + second]}},
-                    "requests": [{"prompt": 512, "output": 2}] * first,
-                },
-                topology=topology,
-                engine=engine,
-                **({"network": network} if network else {}),
-            ).raise_for_status()  # fmt: skip
-            times[kind] = [row["kv_ps"] for row in result.requests]
-        worst = {kind: max(found) for kind, found in times.items()}
-        rows.append(
-            (
-                name,
-                *(ms(worst[kind]) for kind in worst),
-                *(f"{worst[kind] / worst['fluid'] - 1:+.2%}" for kind in list(worst)[1:]),
-            )
-        )
-    header = ("transfers of 67 MB", "fluid ms", "no cc ms", "lossless ms", "lossy ms", "off", "off",
-              "off")  # fmt: skip
     return table(header, rows)

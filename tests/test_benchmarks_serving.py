@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("serving_base", "serving_users", "serving_routers", "serving_crossover",
-         "serving_fabrics", "serving_failures", "serving_speed", "serving")  # fmt: skip
+NAMES = (
+    "serving_base",
+    "serving_users",
+    "serving_routers",
+    "serving_crossover",
+    "serving_fabrics",
+    "serving_packets",
+    "serving_failures",
+    "serving_speed",
+    "serving",
+)
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ G = 10**9
 US = 10**6
 
 
-def direct(model: LinkModel = LinkModel.ROCE_LOSSY, **packet: Any) -> tuple[PacketEngine, Flow]:
+def direct(
+    model: LinkModel = LinkModel.ROCE_LOSSY, *, ack_every: int = 1, **packet: Any
+) -> tuple[PacketEngine, Flow]:
     """Two NICs on one cable of 100 Gb/s and 2 us, and a flow of 100 frames."""
     build = FabricBuilder("pair")
     a, b = (
@@ -34,7 +36,7 @@ def direct(model: LinkModel = LinkModel.ROCE_LOSSY, **packet: Any) -> tuple[Pack
     build.add_cable(a, b, rate_bps=100 * G, delay_ps=2 * US, model=model)
     fabric = build.finish()
     network = NetworkSettings(  # every full frame is 4178 B
-        ack_every=1, host_latency_ps=0, switch_latency_ps=0, frame_overhead_bytes=82
+        ack_every=ack_every, host_latency_ps=0, switch_latency_ps=0, frame_overhead_bytes=82
     )
     settings = PacketSettings(ecn=False, **{"loss_rate": 1e-300, **packet})
     engine = PacketEngine(
@@ -86,6 +88,18 @@ def test_random_loss_ends_and_costs_what_theory_says(recovery: str, rate: float)
     assert totals["drops"]["random"] > 0
     sent = int(engine.state.qps.sent[0])
     assert sent - totals["retransmitted_bytes"] == n * 4178
+
+
+@pytest.mark.parametrize("every", [1, 4, 16])
+def test_selective_repeat_keeps_the_line_full_whatever_an_ack_answers(every: int) -> None:
+    """Its cap leaves room for frames that have arrived and whose ACK waits for more of them."""
+    ends = {}
+    for recovery in ("go-back-n", "selective-repeat"):
+        engine, flow = direct(recovery=recovery, loss_rate=0.0, ack_every=every)
+        engine.send(flow)
+        engine.env.run()
+        ends[recovery] = engine.records()[0].end_ps
+    assert ends["selective-repeat"] == ends["go-back-n"] == (100 * 334_240 + 2 * US)
 
 
 def test_a_lost_last_packet_waits_for_the_timer() -> None:

@@ -331,7 +331,9 @@ class PacketState:
         links: NDArray[np.int64],
         back: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> None:
-        """Cap what is under way: the empty path's bandwidth-delay product (IRN), and one frame."""
+        """Cap what is under way: the empty path's bandwidth-delay product (IRN), and what an ACK
+        answers: those frames have arrived, but nothing says so before the last of them has.
+        """
         fabric = self.fabric
         frame = int(self.run.mtu + self.run.overhead)
         trip = np.zeros(len(rows))
@@ -340,7 +342,8 @@ class PacketState:
             hop = size * 8e12 / fabric.link_rate_bps[way] + fabric.link_delay_ps[way] + switch
             trip += np.add.reduceat(hop, starts[:-1])
         slowest = np.minimum.reduceat(fabric.link_rate_bps[links], ptr[:-1])
-        cap = np.ceil(slowest * trip / 8e12 / frame).astype(np.int64) + 1
+        answered = 1 if self.mode == lay.TRIM else self.network.ack_every  # credit comes of itself
+        cap = np.ceil(slowest * trip / 8e12 / frame).astype(np.int64) + answered
         # How far packets may be ahead of a lost one.
         window = 1 << np.ceil(np.log2(8 * cap)).astype(np.int64)
         rows["window"] = window
