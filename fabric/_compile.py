@@ -3,24 +3,24 @@
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numba
 import numpy as np
 from numba.core import types
-from numba.np import arrayobj, numpy_support
+from numba.np import numpy_support
 
+from railweave.fabric._compiler_shortcuts import shortcuts
 from railweave.fabric._machine_code import Code
 from railweave.fabric.errors import RailweaveError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from railweave.fabric.jit import Kernel
 
-__all__ = ["compile_kernel"]
+__all__ = ["compile_kernel", "dispatcher"]
 
 _RETURNS: Final = {
     types.int64: "int64", types.uint64: "uint64", types.float64: "float64", types.none: "none",
@@ -38,34 +38,66 @@ def _type_of(argument: Any) -> Any:
     return types.float64 if isinstance(argument, float | np.floating) else types.int64
 
 
-def _index(context: Any, builder: Any, index_type: Any, index: Any, _: Any) -> Any:
-    """Return an index as a machine word; stands in for numba's `fix_integer_index`."""
-    return context.cast(builder, index, index_type, types.intp)
+def dispatcher(function: Callable[..., Any], *, inline: bool) -> Any:
+    """Return a function as numba's dispatcher.
 
-
-@contextmanager
-def _lean() -> Iterator[None]:
-    """Compile less: collect no garbage, make no vector loops, do not look for negative indices.
-
-    Kernels need neither. What a negative index does in Python (it counts from the end) costs a
-    comparison at each access to an array: a fifth of the packet engine's time.
+    Results must not depend on the machine, so floating point is never reordered (no fastmath).
+    Division by zero follows IEEE 754. Kernels make no arrays, so they need not count references
+    (``_nrt``), and nobody enters them through numba's own wrappers.
     """
-    config: Any = numba.config
-    indexing: Any = arrayobj
-    collecting, vectors = gc.isenabled(), config.LOOP_VECTORIZE
-    wrap = getattr(indexing, "fix_integer_index", None)  # None: another version of numba
-    gc.disable()  # compiling makes millions of objects, few of which are garbage
-    config.LOOP_VECTORIZE = 0
-    if wrap is not None:
-        indexing.fix_integer_index = _index
+    return _dispatcher(function, inline=inline, **_pipeline())
+
+
+def _dispatcher(function: Callable[..., Any], **options: Any) -> Any:
+    njit: Any = numba.njit
+    inline = options.pop("inline")
+    return njit(
+        error_model="numpy",
+        _nrt=False,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        forceinline=inline,
+        **options,
+    )(function)
+
+
+@cache
+def _pipeline() -> dict[str, Any]:
+    """Return the way kernels are compiled: the short one, or numba's own if that does not work.
+
+    The short one stands on what numba does not promise to keep, so it is tried first.
+    """
     try:
-        yield
-    finally:
-        if wrap is not None:
-            indexing.fix_integer_index = wrap
-        config.LOOP_VECTORIZE = vectors
-        if collecting:
-            gc.enable()
+        from railweave.fabric._kernel_pipeline import KernelPipeline
+
+        options = {"pipeline_class": KernelPipeline}
+        added = _dispatcher(_added, inline=True, **options)
+
+        def twice(value: int) -> int:
+            total: int = added(value, value)
+            return total
+
+        _machine_code(_dispatcher(twice, inline=False, **options), (types.int64,))
+    except Exception:  # whatever another version of numba does
+        return {}
+    return options
+
+
+def _added(value: int, other: int) -> int:
+    return value + other
+
+
+def _machine_code(made: Any, signature: tuple[Any, ...]) -> tuple[Any, Any, bytes]:
+    """Compile a dispatcher; return numba's result, LLVM's module and the object file."""
+    with shortcuts():
+        made.compile(signature)
+        result = made.overloads[signature]
+        library = result.library
+        if not hasattr(library, "linked"):  # the way of numba itself
+            _, _, (code, _) = library.serialize_using_object_code()
+            return result, library._final_module, bytes(code)
+        module = library.linked()
+        return result, module, library.emit(module)
 
 
 def compile_kernel(kernel: Kernel, arguments: Sequence[Any]) -> Code:
@@ -77,21 +109,17 @@ def compile_kernel(kernel: Kernel, arguments: Sequence[Any]) -> Code:
         The kernel makes arrays or needs something else of numba's run time, or it returns neither
         a number nor None.
     """
-    dispatcher = kernel.dispatcher
     signature = tuple(_type_of(argument) for argument in arguments)
-    with _lean():
-        dispatcher.compile(signature)
-    result = dispatcher.overloads[signature]
+    result, module, code = _machine_code(kernel.dispatcher, signature)
     returns = _RETURNS.get(result.signature.return_type)
     if returns is None:
         raise RailweaveError(
             f"kernel '{kernel.function.__qualname__}' returns {result.signature.return_type}"
         )
-    _, _, (code, _) = result.library.serialize_using_object_code()
-    for function in result.library._final_module.functions:
+    for function in module.functions:
         name = function.name
         if function.is_declaration and not (name.startswith("llvm.") or name in _FROM_LIBRARIES):
             raise RailweaveError(
                 f"kernel '{kernel.function.__qualname__}' calls '{name}', which only numba has"
             )
-    return Code(symbol=result.fndesc.llvm_func_name, returns=returns, machine_code=bytes(code))
+    return Code(symbol=result.fndesc.llvm_func_name, returns=returns, machine_code=code)

@@ -72,19 +72,9 @@ class Kernel:
     @cached_property
     def dispatcher(self) -> Any:
         """The function as numba's dispatcher."""
-        import numba
+        from railweave.fabric._compile import dispatcher
 
-        njit: Any = numba.njit
-        # Results must not depend on the machine, so floating point is never reordered (no
-        # fastmath). Division by zero follows IEEE 754. Kernels make no arrays, so they need not
-        # count references (_nrt), and nobody enters them through numba's own wrappers.
-        return njit(
-            error_model="numpy",
-            _nrt=False,
-            no_cpython_wrapper=True,
-            no_cfunc_wrapper=True,
-            forceinline=self.inline,
-        )(self.function)
+        return dispatcher(self.function, inline=self.inline)
 
     @property
     def _numba_type_(self) -> Any:

@@ -186,6 +186,28 @@ def test_much_little_work_is_compiled_for(tmp_path):
     assert said[-1] == "True"
 
 
+BROKEN = """
+import railweave.fabric._kernel_pipeline as pipeline
+from railweave.fabric import _compile
+
+if "emit" in {how!r}:
+    del pipeline.KernelLibrary.emit
+else:
+    assert _compile._pipeline() == {{"pipeline_class": pipeline.KernelPipeline}}
+"""
+
+
+@pytest.mark.parametrize("how", ["short", "without emit"])
+def test_kernels_compile_by_either_pipeline(tmp_path, how):
+    """By the passes a kernel needs, and by numba's own where those do not work."""
+    script = tmp_path / "kernel.py"
+    script.write_text(BROKEN.format(how=how) + KERNEL)
+    assert run(script, NUMBA_CACHE_DIR=str(tmp_path / "cache")) == f"{RESULT} True\n"
+    assert len(kept(tmp_path / "cache")) == 1
+    script.write_text(KERNEL)
+    assert run(script, NUMBA_CACHE_DIR=str(tmp_path / "cache")) == f"{RESULT} False\n"
+
+
 def test_kernel_that_makes_an_array_is_refused():
     @jit
     def makes(count):
