@@ -349,3 +349,24 @@ def test_names_from_files_are_escaped(call, tmp_path):
     page = review_html(found, [("Failures", rows)])
     assert "<script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_cables_of_the_bill_are_counted_by_length():
+    """Ten metres to hosts and thirty to spines are two lines; legs of a breakout are as long."""
+    fibres = {
+        (line.used_for, line.length_mm): line.count
+        for line in bill("h100-rail-512").lines
+        if line.group == "fibre"
+    }
+    assert fibres == {("host-leaf", 10_000): 512, ("leaf-spine", 30_000): 512}
+    copper = [line for line in bill("h100-rail-8").lines if line.group == "cable"]
+    assert [(line.item, line.length_mm, line.count) for line in copper] == [
+        ("dac-800g-2x400g", 3_000, 32)
+    ]
+
+
+def test_a_total_that_lacks_prices_says_so(call, tmp_path):
+    for words in (("bom", "h100-dual-plane-512"), ("review", "h100-dual-plane-512")):
+        _, out, _ = call(*words)
+        assert "2,941,700 USD, without aoc-200g, fibre: unpriced" in out
+        assert "25.97 kW, without aoc-200g: of unknown power" in out

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Bill", "Line", "make_bill"]
 
 _FIBRES: Final = ("multimode", "single-mode")
+_Key = tuple[str, str, str, int | None]  # group, item, used for, length of a cable in mm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class Line:
         Name in the catalogue, and how many to buy.
     used_for
         Tier or tiers.
+    length_mm
+        Of a cable or fibre, as the file says it or the racks ask for it; None of other things.
     cents, power_mw
         Of one; None where no figure is known. Power of a cable is that of both its ends.
     origin
@@ -63,6 +66,7 @@ class Line:
     cents: int | None
     power_mw: int | None
     origin: str = ""
+    length_mm: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +114,9 @@ class Bill:
         )
 
     def missing(self, what: str) -> list[str]:
-        """Return the items of the fabric without a ``cents`` or ``power_mw``."""
-        return [line.item for line in self.network if getattr(line, what) is None]
+        """Return the items of the fabric without a ``cents`` or ``power_mw``, each once."""
+        found = [line.item for line in self.network if getattr(line, what) is None]
+        return list(dict.fromkeys(found))
 
     def number(self, group: str) -> int:
         """Return how many pieces of a group there are."""
@@ -128,6 +133,7 @@ class Bill:
                     "item": line.item,
                     "count": line.count,
                     "used_for": line.used_for,
+                    "length_m": None if line.length_mm is None else line.length_mm / 1000,
                     "price_each_cents": line.cents,
                     "power_each_mw": line.power_mw,
                     "price_from": line.origin,
@@ -166,16 +172,16 @@ def make_bill(
     """
     prices = prices or PriceList()
     racks = racks or place(fabric, spec, hall=hall)
-    counts: Counter[tuple[str, str, str]] = Counter()  # group, item, used for
+    counts: Counter[_Key] = Counter()
     for device in fabric.switches.tolist():
         tier = {1: "leaf", 2: "spine", 3: "core"}.get(int(fabric.tier[device]), "other")
-        counts["switch", fabric.model[device] or "switch without a model", tier] += 1
+        counts["switch", fabric.model[device] or "switch without a model", tier, None] += 1
     for nic in fabric.nics.tolist():
-        counts["nic", fabric.model[nic] or "NIC without a model", "hosts"] += 1
+        counts["nic", fabric.model[nic] or "NIC without a model", "hosts", None] += 1
     models = host_models(fabric, spec)
     tiers = _count_cables(fabric, spec, models, racks, counts)
     for model in models:
-        counts["host", model or "host without a model", ""] += 1
+        counts["host", model or "host without a model", "", None] += 1
     of_hosts = sum(name.startswith("r") for name in racks.names)
     lines = [_line(key, count, prices) for key, count in counts.items()]
     order = ("switch", "nic", "optic", "cable", "fibre", "host")
@@ -189,8 +195,8 @@ def make_bill(
     )
 
 
-def _line(key: tuple[str, str, str], count: int, prices: PriceList) -> Line:
-    group, item, used_for = key
+def _line(key: _Key, count: int, prices: PriceList) -> Line:
+    group, item, used_for, length_mm = key
     section = {"switch": "switches", "nic": "nics", "host": "hosts"}.get(group, "cables")
     known = item == FIBRE or item in catalogue_names(section)
     power = prices.power_mw(section, item) if known else None
@@ -206,6 +212,7 @@ def _line(key: tuple[str, str, str], count: int, prices: PriceList) -> Line:
         cents=prices.cents(section, item) if known else None,
         power_mw=power,
         origin=prices.origin(section, item) if known else "",
+        length_mm=length_mm,
     )
 
 
@@ -214,12 +221,13 @@ def _count_cables(
     spec: TopologySpec | None,
     models: list[str],
     racks: Racks,
-    counts: Counter[tuple[str, str, str]],
+    counts: Counter[_Key],
 ) -> dict[str, int]:
     """Add the pieces of every cable to ``counts``; return the cables of each tier."""
     lengths = cable_lengths_mm(fabric, phy_latency_ps(spec.network if spec else None))
     tiers: Counter[str] = Counter()
-    pieces: Counter[tuple[str, str, int]] = Counter()  # part, tier, node that shares a piece
+    # part, tier, length, and the node that shares a piece: its legs are of one length
+    pieces: Counter[tuple[str, str, int, int]] = Counter()
     ends: Counter[tuple[str, str, int, int]] = Counter()  # part, tier, node, links of its cage
     chosen: dict[tuple[int, int], CableModel | None] = {}
     for k in (np.flatnonzero(fabric.link_network[::2]) * 2).tolist():
@@ -234,23 +242,23 @@ def _count_cables(
             chosen[rate, length] = fitting[0] if fitting else None
         model = chosen[rate, length]
         if model is None:
-            counts["cable", f"cable of {rate // 10**9}G without a part", tier] += 1
+            counts["cable", f"cable of {rate // 10**9}G without a part", tier, length] += 1
         elif model.medium in _FIBRES:
-            counts["fibre", FIBRE, tier] += 1
+            counts["fibre", FIBRE, tier, length] += 1
             for device in pair:
                 room = _cage_links(fabric, device, rate, models)
                 part = _optic(model, rate, length, room)
                 ends[part.name, tier, _cage_owner(fabric, device), part.links] += 1
         else:
             shared = max(pair, key=lambda device: int(fabric.tier[device]))
-            pieces[model.name, tier, shared] += 1
-    for (name, tier, _), links in pieces.items():
-        counts["cable", name, tier] += -(-links // cable_model(name).links)
+            pieces[model.name, tier, length, shared] += 1
+    for (name, tier, length, _), links in pieces.items():
+        counts["cable", name, tier, length] += -(-links // cable_model(name).links)
     sockets: Counter[tuple[str, int, int]] = Counter()  # a cage may hold links of two tiers
     for (name, _, owner, room), links in ends.items():
         sockets[name, owner, room] += links
     for (name, owner, room), links in sockets.items():
-        counts["optic", name, "hosts" if owner < 0 else "switches"] += -(-links // room)
+        counts["optic", name, "hosts" if owner < 0 else "switches", None] += -(-links // room)
     return dict(tiers)
 
 

@@ -19,6 +19,7 @@ from railweave.topologies.name_ranges import name_ranges
 from railweave.topologies.review.capacity import bisection_cut_bps
 from railweave.topologies.review.growth import ports_left
 from railweave.topologies.summary import summarise
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -268,12 +269,13 @@ def _failure_words(first: Design, other: Design) -> list[str]:
         one, two = first.damage(part), other.damage(part)
         if two is None or (one is not None and _shape(one) == _shape(two)):
             continue
-        lost = f", {two.hosts_lost} hosts keep nothing" if two.hosts_lost else ""
+        verb = "keeps" if two.hosts_lost == 1 else "keep"
+        lost = f", {plural(two.hosts_lost, 'host')} {verb} nothing" if two.hosts_lost else ""
         said.append(
             f"a lost {part} of {other.name} leaves the hosts it hits ({two.hosts_hit}) "
             f"{two.least_share:.4g} of their bandwidth{lost}"
             + (
-                f"; of {first.name} {one.least_share:.4g} ({one.hosts_hit} hosts)"
+                f"; of {first.name} {one.least_share:.4g} ({plural(one.hosts_hit, 'host')})"
                 if one is not None
                 else ""
             )

@@ -109,21 +109,33 @@ def bom(
 def _show(bill: "Bill") -> None:
     emit(paint(bill.name, "bold"))
     rows = [_row(line, bill.currency) for line in bill.lines]
-    header = ("", "item", "for", "count", "each", "sum", "power each", "power")
-    emit(aligned(rows, header=header, right=(3, 4, 5, 6, 7), indent="  "))
+    header = ("", "item", "for", "length", "count", "each", "sum", "power each", "power")
+    emit(aligned(rows, header=header, right=(3, 4, 5, 6, 7, 8), indent="  "))
     cables = ", ".join(f"{tier} {count:,}" for tier, count in bill.cables.items())
     emit(f"cables  {cables}; racks  {bill.racks[0]} with hosts, {bill.racks[1]} with switches")
-    for what, shown, missing in (
-        ("cost", shown_money(bill.cost_cents, bill.currency), bill.missing("cents")),
-        ("power", shown_power(bill.power_mw), bill.missing("power_mw")),
-    ):
-        word = "unpriced" if what == "cost" else "of unknown power"
-        without = f", without {', '.join(dict.fromkeys(missing))}: {word}" if missing else ""
-        emit(f"{what} of the fabric  {shown}{without}")
+    for what, said in fabric_totals(bill).items():
+        emit(f"{what} of the fabric  {said}")
     emit(
         "Prices are assumptions (one shop, one day) unless they come from a price file; hosts are "
         "not in the sums, and NICs not in the power, which their hosts' has."
     )
+
+
+def fabric_totals(bill: "Bill") -> dict[str, str]:
+    """Return cost and power of the fabric in words, and what each is without."""
+    said = {
+        "cost": (shown_money(bill.cost_cents, bill.currency), bill.missing("cents"), "unpriced"),
+        "power": (shown_power(bill.power_mw), bill.missing("power_mw"), "of unknown power"),
+    }
+    return {
+        what: shown + (f", without {', '.join(missing)}: {word}" if missing else "")
+        for what, (shown, missing, word) in said.items()
+    }
+
+
+def shown_length(length_mm: int | None) -> str:
+    """Write the length of a cable; nothing for what has none."""
+    return "" if length_mm is None else f"{length_mm / 1000:g} m"
 
 
 def _row(line: "Line", currency: str) -> tuple[str, ...]:
@@ -133,6 +145,7 @@ def _row(line: "Line", currency: str) -> tuple[str, ...]:
         line.group,
         line.item,
         line.used_for,
+        shown_length(line.length_mm),
         f"{line.count:,}",
         shown_money(line.cents, currency),
         shown_money(total, currency),

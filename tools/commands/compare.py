@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from railweave.tools.output import aligned, emit, emit_json, note, write_output
+from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -232,7 +233,8 @@ def _lost(one: "Design", part: str) -> str:
     if found is None:
         return "-"
     if found.hosts_lost:
-        return f"{found.hosts_lost} hosts lost"
+        return f"{plural(found.hosts_lost, 'host')} lost"
     if not found.hosts_hit:
         return f"bisection {found.bisection_share:.4g}"
-    return f"{found.hosts_hit} hosts keep {found.least_share:.4g}"
+    verb = "keeps" if found.hosts_hit == 1 else "keep"
+    return f"{plural(found.hosts_hit, 'host')} {verb} {found.least_share:.4g}"

@@ -120,7 +120,12 @@ def review(
 
 
 def _sections(found: "Review") -> list[_Section]:
-    from railweave.tools.commands.bom import shown_money, shown_power
+    from railweave.tools.commands.bom import (
+        fabric_totals,
+        shown_length,
+        shown_money,
+        shown_power,
+    )
     from railweave.tools.words import shown_time
 
     bill = found.bill
@@ -129,22 +134,15 @@ def _sections(found: "Review") -> list[_Section]:
             line.group,
             line.item,
             line.used_for,
+            shown_length(line.length_mm),
             f"{line.count:,}",
             shown_money(None if line.cents is None else line.cents * line.count, bill.currency),
             shown_power(None if line.power_mw is None else line.power_mw * line.count),
         )
         for line in bill.lines
     ]
-    lines.append(
-        (
-            "fabric",
-            "",
-            "",
-            "",
-            shown_money(bill.cost_cents, bill.currency),
-            shown_power(bill.power_mw),
-        )
-    )
+    totals = fabric_totals(bill)
+    lines.append(("fabric", "", "", "", "", totals["cost"], totals["power"]))
     jobs = [
         (name, shown_time(job.time_ps), shown_time(job.bound_ps), job.run)
         for name, job in found.workloads.items()
@@ -176,7 +174,7 @@ def _sections(found: "Review") -> list[_Section]:
     clean = [("clean", "nothing was found", "")]
     return [
         ("Figures of the checks", [("check", "figure"), *checks]),
-        ("Bill of materials", [("", "item", "for", "count", "cost", "power"), *lines]),
+        ("Bill of materials", [("", "item", "for", "length", "count", "cost", "power"), *lines]),
         ("Workloads", [("workload", "time", "bound", "run"), *jobs]),
         (
             "Process groups",
