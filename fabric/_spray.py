@@ -33,11 +33,13 @@ def sprayed(
     near: NDArray[np.int16],
     tables: Tables,
     n_links: int,
+    of: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
     """Return ``(ptr, links, share)``: every link of every shortest path with its share of bytes.
 
     Each device splits what reaches it evenly over its next hops. All shortest paths have one
-    length, so going level by level sees each state once, with all that flows into it.
+    length, so going level by level sees each state once, with all that flows into it. ``of`` is how
+    many flows there will be, these and others like them.
     """
     ptr = np.zeros(len(trip.source) + 1, np.int32)
     links, share = np.empty(_ROOM, np.int32), np.empty(_ROOM, np.float64)
@@ -56,7 +58,7 @@ def sprayed(
         used = ptr[begin]
         if begin == len(trip.source):
             return ptr, links[:used].copy(), share[:used].copy()
-        _check_memory(int(used), int(begin), len(trip.source))
+        _check_memory(int(used), int(begin), of)
         room = 2 * (len(links) + n_links)
         more_links, more_share = np.empty(room, np.int32), np.empty(room, np.float64)
         more_links[:used], more_share[:used] = links[:used], share[:used]

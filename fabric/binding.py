@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Binder", "BoundSchedule"]
 
 _KEPT_NODES = 2**24  # nodes of all schedules whose paths are kept
+_PART = 2**15  # pairs that are routed at a time
 _TABLE = 2**25  # largest table by pair of ranks; beyond it pairs are sorted
 _NONE = np.empty(0, np.int32)
 _NO_BYTES = np.zeros(1, np.int64)
@@ -320,8 +321,20 @@ class Binder:
     def _route(
         self, src: NDArray[np.int32], dst: NDArray[np.int32], qp: NDArray[np.int32]
     ) -> NDArray[np.int32]:
-        """Path numbers of pairs of devices, int32; -1 where they are one."""
-        return self.table.intern(self.routing.routes(src, dst, qp))
+        """Path numbers of pairs of devices, int32; -1 where they are one.
+
+        Many are routed part by part: what is sprayed crosses hundreds of links, and routes take
+        more memory while they are found than in the table.
+        """
+        count = len(src)
+        numbers = np.empty(count, np.int32)
+        for first in range(0, count, _PART):
+            part = slice(first, first + _PART)
+            found = self.routing.routes(src[part], dst[part], qp[part], of=count)
+            if count > _PART and not first:  # the rest will be like them
+                self.table.reserve(count, int(1.1 * count / _PART * len(found.links)))
+            numbers[part] = self.table.intern(found)
+        return numbers
 
     def _turns(self, schedule: Schedule) -> NDArray[np.int32]:
         """QP of each message when a pair's messages take its QPs in turn, int32 (nodes,)."""

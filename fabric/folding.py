@@ -37,6 +37,7 @@ __all__ = ["Folded", "FoldedPaths", "fold"]
 
 _LEAST = 4096  # nodes; a schedule with fewer is simulated as it is
 _GAIN = 4  # times fewer nodes, which makes folding worth its while
+_SPREAD = 8  # links that a message crosses on average; more only where it is sprayed
 _PATIENCE = 256  # rounds of refinement
 
 
@@ -96,10 +97,13 @@ def fold(
     Returns
     -------
     Folded or None
-        None where folding is not exact or gains too little.
+        None where folding is not exact, or gains too little.
     """
     if len(graph) < _LEAST:
         return None
+    lengths = paths.routes.hops_end - paths.routes.hops
+    if not len(graph.succ) and lengths.sum() > _SPREAD * len(graph):
+        return None  # messages that all start at once take one solve: less than their colours
     columns = _Columns(graph, paths, capacity, ack_share)
     colours = columns.refined(most=len(graph) // _GAIN)
     if colours is None:

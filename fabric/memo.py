@@ -21,7 +21,7 @@ from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
 from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
 from railweave.fabric.folds import Folds
-from railweave.fabric.usage import expand_spans
+from railweave.fabric.usage import spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,11 +47,13 @@ class _OwnPaths:
 
     def __init__(self, table: PathTable, paths: NDArray[np.int32]) -> None:
         routes = table.routes[paths]
-        at = expand_spans(routes.hops, routes.hops_end)
-        self.hops = table.hops[at]
-        self.cables = np.unique(self.hops.link >> 1)
-        own = np.searchsorted(self.cables, self.hops.link >> 1)
-        self.hops.link = own * 2 + (self.hops.link & 1)
+        self.hops = table.hops[spans(routes.hops, routes.hops_end)].copy()
+        cable = self.hops.link >> 1
+        used = np.zeros(table.nowhere // 2 + 1, np.bool_)
+        used[cable] = True
+        self.cables = np.flatnonzero(used)
+        number = (np.cumsum(used, dtype=np.int32) - 1) * np.int32(2)
+        self.hops.link = number[cable] + (self.hops.link & 1)
         lengths = routes.hops_end - routes.hops
         routes.hops_end = np.cumsum(lengths)
         routes.hops = routes.hops_end - lengths

@@ -206,14 +206,14 @@ class PathTable:
             return numbers
         numbers[filled] = np.arange(self._n, self._n + len(filled), dtype=np.int32)
         ptr = np.concatenate(([0], np.cumsum(lengths[filled]))).astype(np.int64)
-        self._reserve(len(filled), int(ptr[-1]))
+        self.reserve(len(filled), int(ptr[-1]))
         for first in range(0, len(filled), _BLOCK):  # what is worked on stays in the cache
             block = ptr[first : first + _BLOCK + 1]
             span = slice(block[0], block[-1])
             self._append(block - block[0], found.links[span], found.share[span])
         return numbers
 
-    def _reserve(self, paths: int, links: int) -> None:
+    def reserve(self, paths: int, links: int) -> None:
         """Make room for new paths and their links in one go."""
         n, k = self._n, int(self.ptr[self._n])
         self.ptr = _room(self.ptr, n + paths + 1)

@@ -216,7 +216,9 @@ class Routing:
 
     # -- whole flows --------------------------------------------------------------------------
 
-    def routes(self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0) -> PathSet:
+    def routes(
+        self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0, *, of: int | None = None
+    ) -> PathSet:
         """Return the path of each flow.
 
         Parameters
@@ -225,11 +227,15 @@ class Routing:
             (n,): device indices of GPUs or NICs.
         qp
             (n,) or one for all: number of the queue pair, from 0; it moves the RoCE source port.
+        of
+            Of how many flows these are a part, where others like them follow.
 
         Raises
         ------
         UnreachableError
             No path is left between a pair; it is named.
+        TooLargeError
+            So many flows, sprayed over so many links, do not fit into the memory.
         InputError
             An endpoint can neither send nor receive, or a NIC is to reach a GPU of its own host.
         """
@@ -253,7 +259,7 @@ class Routing:
             i = int(np.argmax(between < 0))
             raise self._unreachable(int(src[i]), int(dst[i]))
         if self.policy == "spray":
-            return self._sprayed(trip, between, row_of_nic)
+            return self._sprayed(trip, between, row_of_nic, len(src) if of is None else of)
         stretch = np.append(np.diff(trip.stretch_ptr), 0)  # [-1]: no stretch
         total = between + stretch[trip.first] + stretch[trip.last]
         ptr = np.concatenate(([0], np.cumsum(total)))
@@ -307,12 +313,12 @@ class Routing:
         return out
 
     def _sprayed(
-        self, trip: Journeys, between: NDArray[np.int64], row_of_nic: NDArray[np.int32]
+        self, trip: Journeys, between: NDArray[np.int64], row_of_nic: NDArray[np.int32], of: int
     ) -> PathSet:
         from railweave.fabric._spray import sprayed
 
         return PathSet(
-            *sprayed(trip, between, row_of_nic, self._near, self._tables, self.fabric.n_links)
+            *sprayed(trip, between, row_of_nic, self._near, self._tables, self.fabric.n_links, of)
         )
 
     def equal_cost_paths(self, src: int, dst: int) -> list[tuple[int, ...]]:
