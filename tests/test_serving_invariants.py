@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 MOONCAKE = TRACES / "mooncake_conversation_first1500.jsonl"
+EXAMPLES = Path(__file__).parents[1] / "examples" / "traces"
 needs_mooncake = pytest.mark.skipif(
     not MOONCAKE.exists(), reason="the Mooncake trace is not beside the checkout"
 )
@@ -136,17 +138,41 @@ def test_fifty_tokens_take_four_pages(runs: list[ServingRun]) -> None:
     assert result.serving["kv_bytes"] == 4 * 16 * 131_072
 
 
-@needs_mooncake
-def test_an_unbounded_cache_finds_what_the_ids_say() -> None:
-    """One replica, requests one after another: every id that was seen before is found."""
-    trace = read_trace(MOONCAKE, limit=300)
+def hits_of_ids(trace: Path) -> int:
+    """Count, from the lines alone, the blocks of 512 tokens that stand at the start of a prompt and
+    were in a prompt before: whole ones, and never the one of the last token, which is computed.
+    """
+    seen: set[int] = set()
+    hits = 0
+    for line in trace.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        usable = row["hash_ids"][: (row["input_length"] - 1) // 512]
+        hits += next((i for i, block in enumerate(usable) if block not in seen), len(usable))
+        seen.update(row["hash_ids"][: row["input_length"] // 512])
+    return hits
+
+
+@pytest.mark.parametrize(
+    ("trace", "count", "hits", "pools"),
+    [
+        pytest.param(MOONCAKE, 1500, 11_054, {"colocated": {}}, marks=needs_mooncake),
+        (EXAMPLES / "mooncake-like.jsonl", 96, 355, {"colocated": {}}),
+        (EXAMPLES / "mooncake-like.jsonl", 96, 355, {"kv_transfer": "push"}),
+    ],
+    ids=["mooncake", "mooncake-like", "mooncake-like-pools"],
+)
+def test_an_unbounded_cache_finds_what_the_ids_say(
+    trace: Path, count: int, hits: int, pools: dict[str, Any]
+) -> None:
+    """One replica that prefills, requests one after another: all that was seen before is found."""
     arrivals = {"kind": "closed-loop", "users": 1}
     result = serve(
-        trace=str(MOONCAKE), limit=300, arrivals=arrivals, prefix_cache="unbounded",
-        dtype="fp8", kv_dtype="fp8",
+        trace=str(trace), arrivals=arrivals, prefix_cache="unbounded", dtype="fp8",
+        kv_dtype="fp8", **pools,
     )  # fmt: skip
-    assert result.serving["requests"]["completed"] == 300
-    assert result.serving["prefix"]["found_tokens"] == 512 * prefix_reuse(trace.requests).whole_hits
+    assert result.serving["requests"]["completed"] == count
+    assert result.serving["prefix"]["found_tokens"] == 512 * hits_of_ids(trace) == 512 * hits
+    assert prefix_reuse(read_trace(trace).requests).whole_hits == hits
 
 
 @needs_mooncake
