@@ -129,16 +129,33 @@ def leave_quietly(ports: Any, egress: Any, ingress: Any, switches: Any, link: An
 
 @jit
 def settle(
-    run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, number: Any
-) -> None:
-    """Free the room of every frame of a switch that has left without an event."""
-    for i in range(switches[number].first, switches[number].last):
-        link = swports[i]
+    run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, number: Any,
+    queue: Any,
+) -> None:  # fmt: skip
+    """Free the room of every frame of a switch that has left without an event.
+
+    With an ingress ``queue`` (not NONE), of those frames that came by it.
+    """
+    i = np.int64(switches[number].first)
+    end = np.int64(switches[number].last)
+    link = np.int64(swports[i])
+    if queue >= 0 and ingress[queue].lazy == 1:  # mostly it is the one that was the last to start
+        last = ingress[queue].quiet
+        if ports[last].lazy == 1 and ports[last].svc_in == queue:
+            link = np.int64(last)
+            end = i
+    while True:
         port = ports[link]
-        if port.lazy == 1 and (
-            port.svc_end < run.now or (port.svc_end == run.now and link < run.tie)
+        if (
+            port.lazy == 1
+            and (queue < 0 or port.svc_in == queue)
+            and (port.svc_end < run.now or (port.svc_end == run.now and link < run.tie))
         ):
             leave_quietly(ports, egress, ingress, switches, link)
+        i += 1
+        if i >= end or (queue >= 0 and ingress[queue].lazy == 0):
+            return
+        link = np.int64(swports[i])
 
 
 @jit(inline=True)
@@ -156,7 +173,7 @@ def _resumes(
         return True
     if switch.lazy == 0 or used > own.alpha * (free + switch.lazy * run.frame) - own.hysteresis:
         return False
-    settle(run, ports, egress, ingress, switches, swports, number)
+    settle(run, ports, egress, ingress, switches, swports, number, NONE)
     return used <= max(own.alpha * (switch.total - switch.shared) - own.hysteresis, 0.0)
 
 
@@ -248,12 +265,12 @@ def admit(
                 return 1
             if attempt == 1 or switch.lazy == 0:
                 break
-            settle(run, ports, egress, ingress, switches, swports, number)
+            settle(run, ports, egress, ingress, switches, swports, number, NONE)
         leaving.dropped += 1
         return 0
     if own.kind == 2:  # its sender held credit for it
         if own.lazy > 0 and own.held + size > own.peak:
-            settle(run, ports, egress, ingress, switches, swports, number)
+            settle(run, ports, egress, ingress, switches, swports, number, queue)
         switch.shared += size
         own.held += size
         own.peak = max(own.peak, own.held)
@@ -263,18 +280,18 @@ def admit(
     # While a queue is paused, the ends of its frames have events, and what it may share does not
     # matter. Otherwise its peak must not be decided by frames that may have left, nor a threshold.
     if switch.lazy > 0 and own.off == 0:
+        if own.lazy > 0 and own.held + size > own.peak:
+            settle(run, ports, egress, ingress, switches, swports, number, queue)
         above = own.held + size - own.reserve
-        gain = above - max(own.held - own.reserve, 0)
-        sure = own.lazy == 0 or own.held + size <= own.peak
-        if sure and above > 0:
-            after = switch.shared + gain
+        if above > 0:
+            after = switch.shared + above - max(own.held - own.reserve, 0)
             sure = after <= switch.total
             if sure and own.alpha > 0.0:
                 sure = above <= own.alpha * (switch.total - after)
             elif sure:
                 sure = above <= own.xoff
-        if not sure:
-            settle(run, ports, egress, ingress, switches, swports, number)
+            if not sure:
+                settle(run, ports, egress, ingress, switches, swports, number, NONE)
     used = max(own.held - own.reserve, 0)
     above = max(own.held + size - own.reserve, 0)
     if own.held + size <= own.reserve:

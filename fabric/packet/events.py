@@ -16,6 +16,7 @@ import numpy as np
 from railweave.fabric._prefetch import prefetch
 from railweave.fabric.jit import jit
 from railweave.fabric.packet.layout import (
+    BEHIND,
     BLOCK,
     BUCKETS,
     CLASS_SHIFT,
@@ -25,7 +26,7 @@ from railweave.fabric.packet.layout import (
     LOW_MASK,
     NONE,
 )
-from railweave.fabric.packet.lookahead import fetch_named
+from railweave.fabric.packet.lookahead import FAR, fetch_named
 
 __all__ = ["pull", "push"]
 
@@ -43,14 +44,19 @@ def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any
         slot = bucket & (BUCKETS - 1)
         number = wheel[slot]
         if number & (BLOCK - 1) == BLOCK - 1:  # the block is full, or there is none (NONE)
+            fresh = run.ev_free
+            run.ev_free = fresh + BLOCK + ev[fresh].next
+            run.ev_left -= 1
+            ev[fresh].next = number
             if number < 0:
                 wheel[BUCKETS + (slot >> 5)] |= 1 << (slot & 31)
                 if bucket < run.scan:
                     run.scan = bucket
-            fresh = run.ev_free
-            run.ev_free = ev[fresh].next
-            run.ev_left -= 1
-            ev[fresh].next = number
+                for i in range(1, BEHIND):
+                    ev[fresh + i].next = NONE
+            else:
+                for i in range(1, BEHIND):
+                    ev[fresh + i].next = ev[number - BLOCK + i].next
             number = fresh
         else:
             number += 1
@@ -176,9 +182,17 @@ def _sort(near: Any, first: Any, end: Any) -> Any:
 
 
 @jit(inline=True)
+def _fetch_block(ev: Any, number: Any) -> None:
+    """Fetch the block of an event."""
+    block = number & ~(BLOCK - 1)
+    prefetch(ev, block, 0)
+    prefetch(ev, block, 1)
+
+
+@jit(inline=True)
 def _open_bucket(
     runs: Any, ev: Any, wheel: Any, far: Any, near: Any, packets: Any, ports: Any, egress: Any,
-    ingress: Any, limit: Any,
+    ingress: Any, qps: Any, limit: Any,
 ) -> None:  # fmt: skip
     """Find the next bucket of the wheel and serve it if nothing in the heap comes long before."""
     run = runs[0]
@@ -210,22 +224,24 @@ def _open_bucket(
     wheel[BUCKETS + (slot >> 5)] &= ~(1 << (slot & 31))
     # What was added last comes first: written from the end on, it is in order again.
     first = len(near)
+    block = number & ~(BLOCK - 1)
+    for i in range(BEHIND - 1):
+        _fetch_block(ev, np.int64(ev[block + i].next))
     while number >= 0:
         block = number & ~(BLOCK - 1)
         after = np.int64(ev[block].next)
-        prefetch(ev, after & ~(BLOCK - 1), 0)
-        prefetch(ev, after & ~(BLOCK - 1), 1)
+        _fetch_block(ev, np.int64(ev[block + BEHIND - 1].next))
         while number >= block:
             event = ev[number]
             first -= 1
             near[first].key = event.key
             near[first].arg = event.arg
-            fetch_named(run.classes, event.key, event.arg, packets, ports, egress, ingress)
             number -= 1
-        ev[block].next = run.ev_free
+        ev[block].next = run.ev_free - block - BLOCK
         run.ev_free = block
         run.ev_left += 1
         number = after
+    _fetch_block(ev, wheel[(slot + 1) & (BUCKETS - 1)])  # of the next bucket, as far as it is known
     count = len(near) - first
     run.in_wheel -= count
     run.bucket = bucket
@@ -234,17 +250,19 @@ def _open_bucket(
         first = _sort(near, first, first + count)
     run.at = first
     run.count = first + count
+    for i in range(first, first + min(count, FAR)):
+        fetch_named(run.classes, near[i].key, near[i].arg, packets, ports, egress, ingress, qps)
 
 
 @jit(inline=True)
 def pull(
     runs: Any, ev: Any, wheel: Any, far: Any, near: Any, packets: Any, ports: Any, egress: Any,
-    ingress: Any, limit: Any,
+    ingress: Any, qps: Any, limit: Any,
 ) -> Any:  # fmt: skip
     """Take the next event into ``ev_time, ev_key, ev_arg`` and return 1; 0: none by ``limit``."""
     run = runs[0]
     if run.at >= run.count and run.in_wheel > 0:
-        _open_bucket(runs, ev, wheel, far, near, packets, ports, egress, ingress, limit)
+        _open_bucket(runs, ev, wheel, far, near, packets, ports, egress, ingress, qps, limit)
     time = FOREVER
     if run.at < run.count:
         entry = near[run.at]

@@ -204,7 +204,7 @@ def advance(
             begin(runs, ev, wheel, far, qps, nodes, np.int64(ready[run.ready]))
             continue
         until = run.now if run.done > 0 else limit
-        if pull(runs, ev, wheel, far, near, packets, ports, egress, ingress, until) == 0:
+        if pull(runs, ev, wheel, far, near, packets, ports, egress, ingress, qps, until) == 0:
             if run.done > 0:
                 return COMPLETED
             if run.far == 0 and run.in_wheel == 0 and run.at >= run.count:

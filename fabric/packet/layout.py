@@ -22,6 +22,7 @@ LOW_MASK: Final = (1 << LOW_BITS) - 1
 BUCKETS: Final = 2048
 WORDS: Final = BUCKETS // 32
 BLOCK: Final = 8  # events of a bucket that lie together
+BEHIND: Final = 4  # blocks of a bucket that one block knows
 
 # Keys order the events of an instant by content: class, then entity.
 CLASS_SHIFT: Final = 46
@@ -242,7 +243,9 @@ RUN: Final = np.dtype(
 )
 
 #: An event in the wheel: ``key`` begins with the low bits of its time. Rows come in blocks of
-#: BLOCK; ``next`` of a block's first row is the last row of the block before it in its bucket.
+#: BLOCK; ``next`` of a block's first rows are the last rows of the blocks before it in its bucket,
+#: up to the BEHIND-th. That of an unused one's first row: how far behind the block after it the
+#: next unused one is.
 EVENT: Final = np.dtype([("key", "i8"), ("next", "i4"), ("arg", "i4")], align=True)
 
 #: An event in the heap.
@@ -296,7 +299,7 @@ PORT: Final = np.dtype(
     align=True,
 )
 
-#: A queue at the source of a link.
+#: A queue at the source of a link. A line of 64 bytes: what every frame needs.
 EGRESS: Final = np.dtype(
     [
         ("head", "i4"),  # packets
@@ -306,17 +309,17 @@ EGRESS: Final = np.dtype(
         ("bytes", "i8"),  # with the frame in service
         ("peak", "i8"),
         ("kmin", "i8"),
+        ("kmax", "i8"),
         ("frames", "i8"),  # sent
+        ("marked", "i8"),
         ("limit", "f8"),  # lossy: share of the free buffer it may take
         ("deficit", "i8"),
-        ("kmax", "i8"),
         ("pmax", "f8"),
         ("credit", "i8"),  # bytes that may still be sent
         ("until", "i8"),  # a pause lasts until then
         ("since", "i8"),  # when the present pause began
         ("paused", "i8"),  # ps, without the present pause
         ("pauses", "i8"),  # XOFF frames that took effect
-        ("marked", "i8"),
         ("dropped", "i8"),
         ("trimmed", "i8"),
         ("quantum", "i4"),
@@ -325,6 +328,7 @@ EGRESS: Final = np.dtype(
         ("room", "i8"),  # lossy: bytes it may hold at most
         ("heard", "i8"),  # when the last XOFF took effect
         ("lost", "i8"),  # packets lost at random on the wire
+        ("unused", "i8", 5),  # as of an ingress queue
     ],
     align=True,
 )
@@ -344,14 +348,14 @@ INGRESS: Final = np.dtype(
         ("credit", "i1"),  # 1: its link sends against credit
         ("switch", "i4"),
         ("lazy", "i4"),  # frames from it whose end has no event
-        ("padding", "i4"),
+        ("quiet", "i4"),  # port of the last of them
         ("room", "i8"),  # headroom there is
         ("xon", "i8"),
         ("hysteresis", "i8"),
         ("since", "i8"),  # when XOFF was sent
         ("sent", "i8"),  # XOFF frames, refreshes included
         ("dropped", "i8"),
-        ("unused", "i8", 10),  # lines of neighbours spread over all sets of a cache
+        ("unused", "i8", 6),  # lines of two classes' rows spread over all sets of a cache
     ],
     align=True,
 )
@@ -373,7 +377,7 @@ PACKET: Final = np.dtype(
     [
         ("qp", "i4"),
         ("psn", "i4"),
-        ("next", "i4"),  # in its queue or the list of unused ones; on the wire: link of ``at``
+        ("next", "i4"),  # in its queue; on the wire: link of ``at``; unused: see `free_packet`
         ("at", "i4"),  # its hop: the one that it waits for; on the wire: the one after
         ("wire", "i4"),
         ("node", "i4"),  # message; of a control packet: what it tells
@@ -411,17 +415,18 @@ QP: Final = np.dtype(
         ("began", "i8"),  # start of the last frame
         ("sent", "i8"),  # wire bytes, all
         ("armed", "i8"),  # time of the pace event that counts
+        ("flow", "i8"),  # number that random draws go by
         ("wire", "i4"),  # size of the last frame
         ("since_ack", "i4"),
         ("every", "i4"),  # packets per acknowledgement; 0: none
         ("overhead", "i4"),
-        ("pad", "i4"),
-        ("bare", "i4"),  # BARE or 0
-        ("mode", "i4"),  # recovery
+        ("pad", "i1"),
+        ("bare", "i1"),  # BARE or 0
+        ("mode", "i1"),  # recovery
+        ("begins", "i1"),  # 1: the next packet is the first of its message
         ("tx", "i4"),  # packets sent, retransmissions included
         ("high", "i4"),  # highest packet sent + 1
         ("first", "i4"),  # further overhead of a message's first packet
-        ("begins", "i4"),  # 1: the next packet is the first of its message
         ("entropies", "i4"),  # values that its packets take in turn
         ("cap_packets", "i4"),  # packets under way at most; 0: any number
         ("expected", "i4"),
@@ -446,7 +451,6 @@ QP: Final = np.dtype(
         ("wanted", "i4"),  # packets known to be trimmed or lost
         ("unasked", "i4"),  # packets it may send before it holds credit
         ("avoid", "i4"),  # first byte of the values to be left out of their next turn
-        ("flow", "i8"),  # number that random draws go by
         ("line", "f8"),  # rate of its NIC
         ("cap", "f8"),  # of its flow; inf: none
         ("latency", "i8"),  # of the host, at each end
@@ -472,6 +476,7 @@ QP: Final = np.dtype(
         ("pull_next", "i4"),
         ("pulling", "i4"),  # 1 while it waits for credit at its receiver
         ("pacer", "i4"),  # port of the receiver that sends the credit
+        ("unused", "i4", 5),
     ],
     align=True,
 )

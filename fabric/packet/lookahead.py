@@ -15,18 +15,28 @@ import numpy as np
 
 from railweave.fabric._prefetch import prefetch
 from railweave.fabric.jit import jit
-from railweave.fabric.packet.layout import ARRIVE, CLASS_SHIFT, ENTITY_MASK, TX_END
+from railweave.fabric.packet.layout import (
+    ARRIVE,
+    CLASS_SHIFT,
+    ENTITY_MASK,
+    KIND_SHIFT,
+    PACE,
+    SEND,
+    TX_END,
+)
 
-__all__ = ["fetch_named", "fetch_next"]
+__all__ = ["FAR", "fetch_named", "fetch_next"]
 
+FAR = 24  # events ahead: rows that an event names; found by trying, as the next
 _KIND = 15
-_FAR = 6  # events ahead: rows that named rows name; found by trying, as the next
-_NEAR = 3  # and rows that those name in turn
+_MIDDLE = 12  # and rows that those name
+_NEAR = 6  # and rows that those name in turn
+_NUMBER = (1 << KIND_SHIFT) - 1
 
 
 @jit(inline=True)
 def fetch_named(
-    classes: Any, key: Any, arg: Any, packets: Any, ports: Any, egress: Any, ingress: Any
+    classes: Any, key: Any, arg: Any, packets: Any, ports: Any, egress: Any, ingress: Any, qps: Any
 ) -> None:
     """Fetch the rows that an event names."""
     kind = (key >> CLASS_SHIFT) & _KIND
@@ -37,14 +47,20 @@ def fetch_named(
     elif kind == TX_END:
         prefetch(ports, entity, 0)
         prefetch(egress, entity * classes, 0)
+    elif kind == SEND and entity >> KIND_SHIFT == PACE:
+        prefetch(qps, entity & _NUMBER, 0)
+        prefetch(qps, entity & _NUMBER, 1)
 
 
 @jit(inline=True)
 def fetch_next(
     run: Any, near: Any, packets: Any, ports: Any, egress: Any, ingress: Any, qps: Any, hops: Any
 ) -> None:
-    """Fetch what the rows of coming events name."""
-    at = run.at + _FAR
+    """Fetch rows of coming events, and what the rows fetched before name."""
+    at = run.at + FAR
+    if at < run.count:
+        fetch_named(run.classes, near[at].key, near[at].arg, packets, ports, egress, ingress, qps)
+    at = run.at + _MIDDLE
     if at < run.count:
         key = near[at].key
         kind = (key >> CLASS_SHIFT) & _KIND
@@ -67,6 +83,10 @@ def fetch_next(
             elif row.ready >= 0:
                 prefetch(qps, row.ready, 0)
                 prefetch(qps, row.ready, 1)
+        elif kind == SEND and entity >> KIND_SHIFT == PACE:
+            row = qps[entity & _NUMBER]
+            prefetch(egress, row.queue, 0)
+            prefetch(hops, row.path, 0)
     at = run.at + _NEAR
     if at < run.count:
         key = near[at].key
@@ -77,6 +97,11 @@ def fetch_next(
             if link >= 0 and ports[link].svc_queue >= 0:
                 prefetch(ingress, ports[link].svc_in, 0)
         elif kind == TX_END:
-            number = np.int64(egress[entity * run.classes].head)
-            if number >= 0:
-                prefetch(hops, packets[number].at, 0)
+            row = egress[entity * run.classes]
+            if row.head >= 0:
+                packet = packets[row.head]
+                prefetch(hops, packet.at, 0)
+                if packet.ingress >= 0:
+                    prefetch(ingress, packet.ingress, 0)
+                if row.bytes > row.kmin:
+                    prefetch(qps, packet.qp, 1)

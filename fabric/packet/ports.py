@@ -230,6 +230,7 @@ def start(
             port.lazy = 1
             switches[port.switch].lazy += 1
             ingress[held].lazy += 1
+            ingress[held].quiet = link
     if need:
         port.pending = 1
         push(runs, ev, wheel, far, end, (TX_END << CLASS_SHIFT) | link, 0)

@@ -19,15 +19,19 @@ _LOW = 65535
 def take_packet(runs: Any, packets: Any) -> Any:
     """Take an unused packet row; the event loop sees to it that there is one."""
     number = np.int64(runs[0].pk_free)
-    runs[0].pk_free = packets[number].next
+    runs[0].pk_free = number + 1 + packets[number].next
     runs[0].pk_left -= 1
     return number
 
 
 @jit(inline=True)
 def free_packet(runs: Any, packets: Any, number: Any) -> None:
-    """Give a packet's row back."""
-    packets[number].next = runs[0].pk_free
+    """Give a packet's row back.
+
+    An unused row tells how far behind the row after it the next unused one is, so rows of zeros
+    need no list, and nothing touches them before they are needed.
+    """
+    packets[number].next = runs[0].pk_free - number - 1
     runs[0].pk_free = number
     runs[0].pk_left += 1
 

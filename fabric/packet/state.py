@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["PacketState"]
 
 
-def grown(array: Any, rows: int) -> Any:
-    """Return ``array`` with room for ``rows`` rows; new rows are zeros."""
+def grown(array: Any, rows: int, used: slice = slice(None)) -> Any:
+    """Return ``array`` with room for ``rows`` rows; new rows are zeros, as those not ``used``."""
     if len(array) >= rows:
         return array
     rows = max(rows, 2 * len(array))
     fields = array.dtype.fields is not None
     more = records(array.dtype, rows) if fields else np.zeros(rows, array.dtype)
-    more[: len(array)] = array
+    more[: len(array)][used] = array[used]
     return more
 
 
@@ -145,18 +145,15 @@ class PacketState:
         """Make room for ``blocks`` blocks of events in the wheel, as many events in the heap."""
         old = len(self.ev) // lay.BLOCK
         self.ev = grown(self.ev, lay.BLOCK * max(blocks, 2 * old))
-        self.far = grown(self.far, len(self.ev))
-        self.near = grown(self.near, 2 * len(self.ev))
-        new = lay.BLOCK * np.arange(old, len(self.ev) // lay.BLOCK)
-        self.ev.next[new] = [*new[1:], self.run.ev_free if old else lay.NONE]
-        self.run.ev_free = new[0]
-        self.run.ev_left += len(new)
+        run = self.run
+        self.far = grown(self.far, len(self.ev), slice(int(run.far)))
+        self.near = grown(self.near, 2 * len(self.ev), slice(int(run.at), int(run.count)))
+        run.ev_left += len(self.ev) // lay.BLOCK - old
 
     def grow_packets(self, rows: int) -> None:
         """Make room for ``rows`` packets."""
         old = len(self.packets)
         self.packets = grown(self.packets, rows)
-        self._chain(self.packets, old, "pk_free")
         self.run.pk_left += len(self.packets) - old
 
     def grow_rows(self) -> None:
