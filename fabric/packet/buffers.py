@@ -136,15 +136,13 @@ def settle(
 
     With an ingress ``queue`` (not NONE), of those frames that came by it.
     """
-    i = np.int64(switches[number].first)
-    end = np.int64(switches[number].last)
-    link = np.int64(swports[i])
+    sole = np.int64(NONE)
     if queue >= 0 and ingress[queue].lazy == 1:  # mostly it is the one that was the last to start
-        last = ingress[queue].quiet
+        last = np.int64(ingress[queue].quiet)
         if ports[last].lazy == 1 and ports[last].svc_in == queue:
-            link = np.int64(last)
-            end = i
-    while True:
+            sole = last
+    for i in range(switches[number].first, switches[number].last):
+        link = np.int64(swports[i]) if sole < 0 else sole
         port = ports[link]
         if (
             port.lazy == 1
@@ -152,10 +150,8 @@ def settle(
             and (port.svc_end < run.now or (port.svc_end == run.now and link < run.tie))
         ):
             leave_quietly(ports, egress, ingress, switches, link)
-        i += 1
-        if i >= end or (queue >= 0 and ingress[queue].lazy == 0):
+        if sole >= 0 or (queue >= 0 and ingress[queue].lazy == 0):
             return
-        link = np.int64(swports[i])
 
 
 @jit(inline=True)

@@ -25,13 +25,18 @@ from railweave.fabric.packet.layout import (
     LOW_BITS,
     LOW_MASK,
     NONE,
+    TALLY_BITS,
+    WORDS,
 )
 from railweave.fabric.packet.lookahead import FAR, fetch_named
 
 __all__ = ["pull", "push"]
 
 _TIME_SHIFT = CLASS_SHIFT + 4
+_TALLY = BUCKETS + WORDS
 _SHORT = 16  # runs that rise are no shorter; insertion sees to it
+_MANY = 48  # events are dealt out by time first
+_LEAST_BITS = 6
 
 
 @jit(inline=True)
@@ -123,34 +128,67 @@ def _after(near: Any, a: Any, b: Any) -> Any:
 
 
 @jit(inline=True)
-def _sort(near: Any, first: Any, end: Any) -> Any:
+def _deal(near: Any, wheel: Any, first: Any, count: Any) -> None:
+    """Deal ``near[first:first + count]`` out to ``near[:count]`` by time, about one to a part."""
+    bits = _LEAST_BITS
+    while bits < TALLY_BITS and (1 << bits) < count:
+        bits += 1
+    shift = _TIME_SHIFT + LOW_BITS - bits
+    for part in range(_TALLY, _TALLY + (1 << bits)):
+        wheel[part] = 0
+    for i in range(first, first + count):
+        wheel[_TALLY + (near[i].key >> shift)] += 1
+    to = np.int64(0)
+    for part in range(_TALLY, _TALLY + (1 << bits)):
+        there = wheel[part]
+        wheel[part] = to
+        to += there
+    for i in range(first, first + count):
+        part = _TALLY + (near[i].key >> shift)
+        to = wheel[part]
+        wheel[part] = to + 1
+        near[to].key = near[i].key
+        near[to].arg = near[i].arg
+
+
+@jit(inline=True)
+def _sort(near: Any, wheel: Any, first: Any, end: Any) -> Any:
     """Sort ``near[first:end]``, which is more than half empty before; return where it lies then.
 
-    Events were added in some runs that rise (arrivals, ends of frames), so runs that rise are
-    merged, short ones after insertion.
+    Events were added in some runs that rise (arrivals, ends of frames), and many are dealt out by
+    time first. What is a few places off its place is put there; runs that rise are merged.
     """
     n = end - first
+    at = first + 1
+    while at < end and not _after(near, at - 1, at):
+        at += 1
+    if at == end:
+        return first
+    if n >= _MANY:
+        _deal(near, wheel, first, n)
+        first = np.int64(0)
+        end = n
     at = first
-    while at < end:  # no run shorter than so many, but for the last
+    while at < end:
         stop = at + 1
-        while stop < end and not _after(near, stop - 1, stop):
-            stop += 1
-        least = min(at + _SHORT, end)
-        while stop < least:
-            key = near[stop].key
-            arg = near[stop].arg
-            to = stop
-            while to > at and (
-                near[to - 1].key > key or (near[to - 1].key == key and near[to - 1].arg > arg)
-            ):
-                near[to].key = near[to - 1].key
-                near[to].arg = near[to - 1].arg
-                to -= 1
-            near[to].key = key
-            near[to].arg = arg
+        while stop < end:
+            if _after(near, stop - 1, stop):
+                if stop - at >= _SHORT and _after(near, stop - _SHORT, stop):
+                    break
+                key = near[stop].key
+                arg = near[stop].arg
+                to = stop
+                while to > at and (
+                    near[to - 1].key > key or (near[to - 1].key == key and near[to - 1].arg > arg)
+                ):
+                    near[to].key = near[to - 1].key
+                    near[to].arg = near[to - 1].arg
+                    to -= 1
+                near[to].key = key
+                near[to].arg = arg
             stop += 1
         at = stop
-    other = np.int64(0)
+    other = np.int64(0) if first >= n else n
     while True:
         out = other
         a = first
@@ -247,7 +285,7 @@ def _open_bucket(
     run.bucket = bucket
     run.scan = bucket + 1
     if count > 1:
-        first = _sort(near, first, first + count)
+        first = _sort(near, wheel, first, first + count)
     run.at = first
     run.count = first + count
     for i in range(first, first + min(count, FAR)):

@@ -21,6 +21,7 @@ LOW_BITS: Final = 13
 LOW_MASK: Final = (1 << LOW_BITS) - 1
 BUCKETS: Final = 2048
 WORDS: Final = BUCKETS // 32
+TALLY_BITS: Final = 11  # and so many numbers, as a power of two, to deal out a bucket by
 BLOCK: Final = 8  # events of a bucket that lie together
 BEHIND: Final = 4  # blocks of a bucket that one block knows
 

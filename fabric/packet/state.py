@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PacketState"]
 
+_PACKETS = 64  # rows made for each link: rows that are never used take no memory
+
 
 def grown(array: Any, rows: int, used: slice = slice(None)) -> Any:
     """Return ``array`` with room for ``rows`` rows; new rows are zeros, as those not ``used``."""
@@ -100,7 +102,7 @@ class PacketState:
         self.far = records(lay.FAR, 0)
         self.near = records(lay.NEAR, 0)
         self.packets = records(lay.PACKET, 0)
-        self.wheel = np.zeros(lay.BUCKETS + lay.WORDS, np.int64)
+        self.wheel = np.zeros(lay.BUCKETS + lay.WORDS + (1 << lay.TALLY_BITS), np.int64)
         self.wheel[: lay.BUCKETS] = lay.NONE
         self.qps = records(lay.QP, 16)
         self.rates = records(lay.RATE_STATE, 16)
@@ -138,7 +140,7 @@ class PacketState:
         widest = int(max(self.switches["last"] - self.switches["first"], default=0))
         self.spare = 64 + 2 * widest
         self.grow_events(4 * self.spare)
-        self.grow_packets(16384)
+        self.grow_packets(max(16384, _PACKETS * fabric.n_links))
 
     # ------------------------------------------------------------------ growth
     def grow_events(self, blocks: int) -> None:
