@@ -252,11 +252,13 @@ def test_the_law_of_marks_at_single_points(kb: float, odds: float) -> None:
     state = engine.state
     state.grow_packets(8)
     packet, row, n = state.packets[0], state.egress[0], 2000
+    qp = state.qps[0]
+    qp.flow = 7
     marked = 0
     for psn in range(n):
-        packet.psn, packet.flag, packet.again = psn, 0, 0
+        packet.psn, packet.flag, packet.again, qp.tx = psn, 0, 0, psn + 1
         with np.errstate(over="ignore"):
-            as_python(mark, state.ports, row, 0, 7, packet, round(kb * 1000))
+            as_python(mark, state.ports, row, 0, qp, packet, round(kb * 1000))
         marked += int(packet.flag) != 0
     sigma = (n * odds * (1 - odds)) ** 0.5
     assert marked == pytest.approx(n * odds, abs=3.2 * sigma)

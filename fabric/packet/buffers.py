@@ -128,14 +128,11 @@ def leave_quietly(ports: Any, egress: Any, ingress: Any, switches: Any, link: An
 
 
 @jit
-def settle(
+def _settle_some(
     run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, number: Any,
     queue: Any,
 ) -> None:  # fmt: skip
-    """Free the room of every frame of a switch that has left without an event.
-
-    With an ingress ``queue`` (not NONE), of those frames that came by it.
-    """
+    """Do what `settle` does for the frames that came by one ingress queue (NONE: by any)."""
     sole = np.int64(NONE)
     if queue >= 0 and ingress[queue].lazy == 1:  # mostly it is the one that was the last to start
         last = np.int64(ingress[queue].quiet)
@@ -155,6 +152,14 @@ def settle(
 
 
 @jit(inline=True)
+def settle(
+    run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, number: Any
+) -> None:
+    """Free the room of every frame of a switch that has left without an event."""
+    _settle_some(run, ports, egress, ingress, switches, swports, number, NONE)
+
+
+@jit(inline=True)
 def _resumes(
     run: Any, ports: Any, egress: Any, ingress: Any, switches: Any, swports: Any, own: Any,
     number: Any,
@@ -169,7 +174,7 @@ def _resumes(
         return True
     if switch.lazy == 0 or used > own.alpha * (free + switch.lazy * run.frame) - own.hysteresis:
         return False
-    settle(run, ports, egress, ingress, switches, swports, number, NONE)
+    settle(run, ports, egress, ingress, switches, swports, number)
     return used <= max(own.alpha * (switch.total - switch.shared) - own.hysteresis, 0.0)
 
 
@@ -261,12 +266,12 @@ def admit(
                 return 1
             if attempt == 1 or switch.lazy == 0:
                 break
-            settle(run, ports, egress, ingress, switches, swports, number, NONE)
+            settle(run, ports, egress, ingress, switches, swports, number)
         leaving.dropped += 1
         return 0
     if own.kind == 2:  # its sender held credit for it
         if own.lazy > 0 and own.held + size > own.peak:
-            settle(run, ports, egress, ingress, switches, swports, number, queue)
+            _settle_some(run, ports, egress, ingress, switches, swports, number, queue)
         switch.shared += size
         own.held += size
         own.peak = max(own.peak, own.held)
@@ -277,7 +282,7 @@ def admit(
     # matter. Otherwise its peak must not be decided by frames that may have left, nor a threshold.
     if switch.lazy > 0 and own.off == 0:
         if own.lazy > 0 and own.held + size > own.peak:
-            settle(run, ports, egress, ingress, switches, swports, number, queue)
+            _settle_some(run, ports, egress, ingress, switches, swports, number, queue)
         above = own.held + size - own.reserve
         if above > 0:
             after = switch.shared + above - max(own.held - own.reserve, 0)
@@ -287,7 +292,7 @@ def admit(
             elif sure:
                 sure = above <= own.xoff
             if not sure:
-                settle(run, ports, egress, ingress, switches, swports, number, NONE)
+                settle(run, ports, egress, ingress, switches, swports, number)
     used = max(own.held - own.reserve, 0)
     above = max(own.held + size - own.reserve, 0)
     if own.held + size <= own.reserve:

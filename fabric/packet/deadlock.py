@@ -16,7 +16,6 @@ import numpy as np
 
 from railweave.fabric.jit import as_python
 from railweave.fabric.packet.buffers import settle
-from railweave.fabric.packet.layout import NONE
 
 if TYPE_CHECKING:
     from railweave.fabric.packet.state import PacketState
@@ -29,7 +28,7 @@ def deadlock_cycle(state: PacketState) -> list[tuple[int, int]]:
     for number in range(len(state.switches)):
         as_python(
             settle, state.run, state.ports, state.egress, state.ingress, state.switches,
-            state.swports, number, NONE,
+            state.swports, number,
         )  # fmt: skip
     classes = len(state.priorities)
     paused: set[int] = {
