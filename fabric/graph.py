@@ -17,6 +17,7 @@ import numpy as np
 from railweave.fabric._bulk import Table, copied_names, copy_fabric
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.kinds import DeviceKind, LinkModel
+from railweave.fabric.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,8 +88,12 @@ class Fabric:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        parts = (f"{len(self.gpus)} GPUs", f"{len(self.host_names)} hosts")
-        return f"<Fabric {self.name}: {', '.join(parts)}, {self.n_links // 2} cables>"
+        parts = (
+            plural(len(self.gpus), "GPU"),
+            plural(len(self.host_names), "host"),
+            plural(self.n_links // 2, "cable"),
+        )
+        return f"<Fabric {self.name}: {', '.join(parts)}>"
 
     @property
     def n_devices(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from railweave.fabric.errors import InputError, nearest_name
 from railweave.fabric.graph import DeviceKind
+from railweave.fabric.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -88,9 +89,12 @@ def place(
     if count < 0:
         raise InputError(f"there cannot be {count} ranks", field="ranks", expected="0 or more")
     if count > len(order):
-        where = "the list has" if gpus is not None else "there are"
-        free = " free" if held and gpus is None else ""
-        raise InputError(f"{count} ranks, but {where} {len(order)}{free} GPUs", field="ranks")
+        there = "there is" if len(order) == 1 else "there are"
+        where = "the list has" if gpus is not None else there
+        noun = "free GPU" if held and gpus is None else "GPU"
+        raise InputError(
+            f"{plural(count, 'rank')}, but {where} {plural(len(order), noun)}", field="ranks"
+        )
     chosen = np.array(order, np.int32)
     if policy == "random":
         key = np.random.SeedSequence(seed, spawn_key=(_STREAM_DOMAIN, _FIRST_STREAM + stream))

@@ -46,7 +46,7 @@ def test_lists_name_gpus_or_hosts(lab):
     [
         ("packed", 65, {}, "ranks", "65 ranks, but there are 64 GPUs"),
         ("random", 57, {"taken": "h0"}, "ranks", "57 ranks, but there are 56 free GPUs"),
-        ("list", 3, {"gpus": ["h0/gpu0"]}, "ranks", "3 ranks, but the list has 1 GPUs"),
+        ("list", 3, {"gpus": ["h0/gpu0"]}, "ranks", "3 ranks, but the list has 1 GPU"),
         ("pakced", 1, {}, "policy", "did you mean 'packed'?"),
         ("list", 1, {}, "gpus", "it is missing"),
         ("packed", 1, {"gpus": ["h0/gpu0"]}, "gpus", "takes no list"),

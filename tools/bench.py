@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from railweave.fabric.errors import InputError, StalledError
+from railweave.fabric.words import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,7 +130,7 @@ class Bench:
         self.ranks = gpus if ranks is None else ranks
         if not 1 <= self.ranks <= gpus:
             raise InputError(
-                f"{self.ranks} ranks do not fit on the {gpus} GPUs of {self.fabric.name}",
+                f"{self.ranks} ranks do not fit on the {plural(gpus, 'GPU')} of {self.fabric.name}",
                 field="--ranks",
                 expected=f"1 to {gpus}",
             )

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from railweave.fabric.words import plural
 from railweave.tools.scene import text_width
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

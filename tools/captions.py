@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from railweave.fabric.words import plural
 from railweave.tools.palette import INK, MUTED
 from railweave.tools.scene import Label
 from railweave.tools.words import shown_rate
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

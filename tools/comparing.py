@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from railweave.fabric.units import format_rate
+from railweave.fabric.words import plural
 from railweave.tools.blast import Damage, blast_radius
 from railweave.tools.bom import make_bill
 from railweave.tools.comparing_runs import causes
@@ -19,7 +20,6 @@ from railweave.topologies.name_ranges import name_ranges
 from railweave.topologies.review.capacity import bisection_cut_bps
 from railweave.topologies.review.growth import ports_left
 from railweave.topologies.summary import summarise
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

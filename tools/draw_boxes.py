@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from railweave.fabric.words import plural
 from railweave.tools.box_text import LINE, SEPARATOR, STRIP, BoxText, box_text
 from railweave.tools.palette import PLANE_FILLS, SWITCH, rail_colour, ramp
 from railweave.tools.ranks import gpus_by_host
 from railweave.tools.scene import Box, Label
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

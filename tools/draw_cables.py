@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.fabric.graph import DeviceKind
+from railweave.fabric.words import plural
 from railweave.tools.layout import part_cells
 from railweave.tools.palette import DOWN, FAINT, MUTED, line_colour, ramp
 from railweave.tools.scene import CURVE_LIFT, Box, Cable, Label
 from railweave.tools.words import shown_rate
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

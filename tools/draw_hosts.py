@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from railweave.fabric.graph import DeviceKind
+from railweave.fabric.words import plural
 from railweave.tools.layout import part_cells
 from railweave.tools.palette import rail_colour, ramp
 from railweave.tools.ranks import gpus_by_host
 from railweave.tools.scene import Box, Label, text_width
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from railweave.tools.layout import Layout

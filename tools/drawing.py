@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from railweave.fabric.words import plural
 from railweave.tools.captions import add_captions, add_head
 from railweave.tools.draw_boxes import add_boxes
 from railweave.tools.draw_cables import add_cables
@@ -14,7 +15,6 @@ from railweave.tools.legend import add_panel
 from railweave.tools.palette import MUTED, PLANE_FILLS
 from railweave.tools.scene import Box, Label, Scene, text_width
 from railweave.tools.tiers import arrange
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

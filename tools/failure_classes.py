@@ -17,6 +17,7 @@ import numpy as np
 
 from railweave.fabric.devices import switch_model
 from railweave.fabric.faults import Fault
+from railweave.fabric.words import plural
 from railweave.topologies.min_cut import SwitchGraph
 from railweave.topologies.review.alignment import planes_of
 from railweave.topologies.review.case import TIERS, Case
@@ -171,7 +172,7 @@ def _add_planes(
         groups["plane", ()].append(
             (
                 int(device_load[devices].sum()),
-                f"plane {plane} ({len(names)} switches)",
+                f"plane {plane} ({plural(len(names), 'switch')})",
                 tuple(Fault(node=name) for name in names),
             )
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.fabric.graph import DeviceKind
+from railweave.fabric.words import plural
 from railweave.tools.palette import (
     DOWN,
     MUTED,
@@ -20,7 +21,6 @@ from railweave.tools.palette import (
     ramp_place,
 )
 from railweave.tools.scene import Box, Cable, Label, Scene, text_width
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 from railweave.fabric.errors import InputError, MissingToolError, RailweaveError, nearest_name
+from railweave.fabric.words import plural
 from railweave.tools.box_text import box_text
 from railweave.tools.captions import add_captions
 from railweave.tools.draw_cables import describe
@@ -24,7 +25,6 @@ from railweave.tools.ranks import gpus_by_host
 from railweave.tools.render_svg import to_svg
 from railweave.tools.scene import Scene, text_width
 from railweave.tools.tiers import arrange
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from railweave.fabric.devices import switch_model
 from railweave.fabric.errors import InputError
+from railweave.fabric.words import plural
 from railweave.topologies.layout import Layout
 from railweave.topologies.spec import Count, Hosts, LeafSpec, LinksSpec, TopologyModel, UpperSpec
 from railweave.topologies.tiered import tiers_of
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from railweave.topologies.roster import Roster

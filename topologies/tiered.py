@@ -15,11 +15,11 @@ import numpy as np
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.graph import DeviceKind, FabricBuilder
+from railweave.fabric.words import plural
 from railweave.topologies.budgets import check_budget
 from railweave.topologies.clos import Tier, plan_clos, uplinks
 from railweave.topologies.roster import add_roster
 from railweave.topologies.wiring import wire_clos
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

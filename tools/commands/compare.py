@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from railweave.fabric.words import plural
 from railweave.tools.output import aligned, emit, emit_json, note, write_output
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

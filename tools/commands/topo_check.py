@@ -128,7 +128,7 @@ def _show(report: "Report", name: str, errors: int, warnings: int, *, facts: boo
                 indent="  ",
             )
         )  # fmt: skip
-    from railweave.topologies.words import plural
+    from railweave.fabric.words import plural
 
     more = f", {plural(warnings, 'warning')}" if warnings else ""
     emit(f"{name}: {plural(errors, 'error')}{more}")

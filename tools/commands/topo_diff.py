@@ -83,7 +83,7 @@ def _show(
     *,
     every: bool,
 ) -> None:
-    from railweave.topologies.words import plural
+    from railweave.fabric.words import plural
 
     if not found:
         emit(f"{before} and {after}: no difference")
@@ -140,7 +140,7 @@ _FIELDS: Final = {
 
 def _plural(sort: str) -> str:
     """Make ``host of 8 x h100`` or ``leaf switch`` many."""
-    from railweave.topologies.words import plural
+    from railweave.fabric.words import plural
 
     noun, of, rest = sort.partition(" of ")
     return plural(2, noun).removeprefix("2 ") + of + rest

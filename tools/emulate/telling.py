@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from railweave.fabric.words import plural
 from railweave.tools.emulate.compare import percentile
 from railweave.tools.output import aligned
 from railweave.tools.words import shown_time
@@ -33,7 +34,8 @@ def emulation_head(emulation: Emulation) -> str:
     rows = [
         (
             "emulated",
-            f"{len(fabric.host_names)} hosts and {len(fabric.switches)} switches as namespaces, "
+            f"{plural(len(fabric.host_names), 'host')} and "
+            f"{plural(len(fabric.switches), 'switch')} as namespaces, "
             f"{rate / 1e9:g} Gbit/s as {rate / options.scale / 1e6:g} Mbit/s "
             f"(scale {options.scale}), {options.mode} cables",
         ),

@@ -13,12 +13,12 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
+from railweave.fabric.words import plural
 from railweave.tools.charts.of_run import charts_of
 from railweave.tools.palette import heat_rules
 from railweave.tools.report.payload import pack, payload_of, shown_flows
 from railweave.tools.report.summary import cards, notes, provenance
 from railweave.tools.report.tables import tables_of
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from railweave.tools.report.run_data import Run

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from railweave.fabric.units import format_rate
+from railweave.fabric.words import plural
 from railweave.topologies.reach import joined_labels
 from railweave.topologies.review.case import SHOWN, listed
 from railweave.topologies.review.findings import Fact, Found, check_named
@@ -84,7 +85,8 @@ def rail_alignment(case: Case) -> Iterator[Found | Fact]:
         )
     yield Fact(
         rule="rail-alignment",
-        text=f"{count} rails, {'declared' if declared else 'told by the NIC numbers of leaves'}",
+        text=f"{plural(count, 'rail')}, "
+        + ("declared" if declared else "told by the NIC numbers of leaves"),
         values={"rails": count, "declared": declared},
     )
 
@@ -147,4 +149,4 @@ def plane_balance(case: Case) -> Iterator[Found | Fact]:
                     at=leaves[0],
                 )
     planes = len(next(iter(sorted(families))))
-    yield Fact(rule="plane-balance", text=f"{planes} planes", values={"planes": planes})
+    yield Fact(rule="plane-balance", text=plural(planes, "plane"), values={"planes": planes})

@@ -11,6 +11,7 @@ from railweave.fabric.cables import cable_model, cables_for
 from railweave.fabric.catalogue import catalogue_names
 from railweave.fabric.network_model import phy_latency_ps
 from railweave.fabric.units import format_length, format_rate
+from railweave.fabric.words import plural
 from railweave.topologies.review.findings import Fact, Found, check_named
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def cable_reach(case: Case) -> Iterator[Found | Fact]:
             continue
         of_rate = [model for model in models if model.link_bps == rate]
         fitting = cables_for(rate, length)
-        said = f"{len(links)} {tier} cables of {format_rate(rate)} over {format_length(length)}"
+        said = plural(len(links), f"{tier} cable")
+        said += f" of {format_rate(rate)} over {format_length(length)}"
         if fitting:
             best = fitting[0]
             yield Fact(

@@ -11,8 +11,8 @@ import numpy as np
 from railweave.fabric.graph import DeviceKind, LinkModel
 from railweave.fabric.network import Framing
 from railweave.fabric.units import format_rate
+from railweave.fabric.words import plural
 from railweave.topologies.review.findings import Fact, Found, check_named
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,6 +23,7 @@ from railweave.fabric.packet.settings import (
     most_response_ps,
 )
 from railweave.fabric.units import format_rate, format_size
+from railweave.fabric.words import plural
 from railweave.topologies.review.case import listed
 from railweave.topologies.review.findings import Fact, Found, check_named
 
@@ -144,7 +145,7 @@ def headroom(case: Case) -> Iterator[Found | Fact]:
     for one in budgets:
         name = case.name(one.switch)
         said = f"{name} and {one.alike - 1} like it" if one.alike > 1 else name
-        taken = f"{format_size(one.headroom)} of headroom for {one.ports} ports ({rule})"
+        taken = f"{format_size(one.headroom)} of headroom for {plural(one.ports, 'port')} ({rule})"
         values: dict[str, object] = {
             "switch": name,
             "ports": one.ports,
@@ -172,7 +173,7 @@ def headroom(case: Case) -> Iterator[Found | Fact]:
             over = one.shared <= 0
             yield Found(
                 level="error" if over else "warning",
-                message=f"{said}: reserve and headroom of {one.ports} ports take "
+                message=f"{said}: reserve and headroom of {plural(one.ports, 'port')} take "
                 f"{format_size(one.headroom + one.reserve)} of a buffer of "
                 f"{format_size(one.buffer)} ({rule})",
                 where=(name,),

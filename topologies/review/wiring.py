@@ -11,10 +11,10 @@ import numpy as np
 from railweave.fabric.devices import nic_model, switch_model
 from railweave.fabric.graph import DeviceKind, LinkModel
 from railweave.fabric.units import format_rate
+from railweave.fabric.words import plural
 from railweave.topologies.budgets import overfull_switches
 from railweave.topologies.review.case import SHOWN, TIERS, listed
 from railweave.topologies.review.findings import Fact, Found, check_named
-from railweave.topologies.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,9 +92,10 @@ def port_budget(case: Case) -> Iterator[Found | Fact]:
             carried[tier] += int(rates[device])
             most[tier] = max(most[tier], int(rates[device]))
     for tier, number in used.items():
+        verb = "carries" if number == 1 else "carry"
         yield Fact(
             rule="port-budget",
-            text=f"{tier}: {number} switches carry {format_rate(carried[tier])} of "
+            text=f"{tier}: {plural(number, 'switch')} {verb} {format_rate(carried[tier])} of "
             f"{format_rate(whole[tier])}, {100 * carried[tier] / whole[tier]:.1f} %",
             values={"tier": tier, "used_bps": carried[tier], "capacity_bps": whole[tier]},
         )
