@@ -20,7 +20,11 @@ from typing import Any
 
 import pytest
 
+from railweave.fabric.devices import gpu_model
 from railweave.runner import run_scenario
+from railweave.workloads.parallelism import ParallelismPlan
+from railweave.workloads.shapes import load_shape
+from railweave.workloads.sizing.times import ReplicaTimes
 
 RATE_BPS = 400 * 10**9
 PER_TOKEN = 131_072  # bytes of cache of a token: 2 x 32 layers x 8 heads x 128 x 2 B
@@ -95,6 +99,25 @@ def test_push_is_first_again_where_steps_are_many() -> None:
         return push - stream
 
     assert ahead(3) > 0 > ahead(4)
+
+
+def test_the_break_even_rate_of_a_run_is_that_of_its_arithmetic() -> None:
+    """Bytes of the cache over the time of the prefill: on one GPU, the closed form of `size`.
+
+    Equation 2 of Qin et al., "Mooncake", FAST 2025, with the arithmetic of the 8B model (26 d^2 and
+    2 p d of causal attention in each of 32 layers) at the rate that the GPU reaches.
+    """
+    keys = {"kind": "serving", "model": "llama-3.1-8b", "requests": [{"prompt": 8192, "output": 1}]}
+    result = run_scenario({"schema": 1, "topology": "h100-rail-8", "workload": keys})
+    rate = result.serving["break_even_Bps"]
+    (row,) = result.requests
+    assert rate == row["kv_bytes"] * 10**12 // (row["prefill_end_ps"] - row["prefill_start_ps"])
+    gpu = gpu_model("H100")
+    times = ReplicaTimes(load_shape("llama-3.1-8b"), ParallelismPlan(), gpu)
+    assert rate == pytest.approx(times.break_even_Bps(8192), rel=1e-6)
+    reached, d, p = gpu.flops["bf16"] * gpu.efficiency.compute, 4096, 8192
+    equation = reached * 2 * d * 2 / (4 * (2 * p * d + 26 * d * d))
+    assert rate == pytest.approx(equation, rel=0.02)
 
 
 def test_on_a_slow_network_the_stream_hides_what_it_computes() -> None:
