@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from railweave.fabric.errors import InputError
+from railweave.fabric.failover import on_nics_left
+from railweave.fabric.faults import Fault, plan_faults
+from railweave.run_folder import RunFolder, Stopwatch
 from railweave.runner import run_scenario
+from railweave.tools.drawn_run import as_run, overlay_of
+from railweave.tools.render import draw
+from railweave.topologies.load import build_topology, load_topology
+from railweave.workloads.serving.keys import FrontendModel
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from railweave.result import Result
 
 SLOW = {"rate": "1Mbps", "core_rate": "1Mbps", "delay": "3ms"}
@@ -92,6 +101,37 @@ def test_a_link_too_slow_for_its_streams_makes_answers_late() -> None:
     least_ps = 198 * 256 * 8 * 10**12 // 100_000
     assert slow["answered_ps"] - slow["first_token_ps"] >= least_ps
     assert fast["answered_ps"] - fast["end_ps"] < 10**9
+
+
+def test_what_the_fabric_of_the_gpus_means_by_a_host_is_not_changed() -> None:
+    nodes = {"a": "host", "b": "host", "s": {"type": "switch", "tier": "leaf"}}
+    cables = [
+        {"ends": [host, "s"], "rate": "400Gbps", "delay": "500ns"} for host in ("a", "b", "a")
+    ]
+    lab = build_topology(load_topology({"kind": "custom", "nodes": nodes, "links": cables[:2]}))
+    both = FrontendModel().network.join(lab)
+    assert both.device_names[both.endpoint("a")] == "a/nic0"  # a bare host's only NIC
+    dual = build_topology(load_topology({"kind": "custom", "nodes": nodes, "links": cables}))
+    lost = Fault(link="b/nic0:0-s:1")
+    moved = on_nics_left(plan_faults(FrontendModel().network.join(dual), [lost]).fabric)
+    assert moved.device_names[moved.gpu_nic[moved.device("b/gpu0")]] == "b/nic0"  # not b/fe0
+    with pytest.raises(InputError, match="has a 'clients' of its own"):
+        FrontendModel().network.join(both)
+
+
+def test_the_stack_is_one_drawing(tmp_path: Path) -> None:
+    result = serve([{"prompt": 100, "output": 5}], frontend={}, **POOLS)
+    folder = RunFolder(tmp_path / "run", name="s").write(result, Stopwatch())
+    bare = build_topology(load_topology("h100-rail-8"))
+    fabric = as_run(bare, folder)
+    assert fabric.device_names == result.fabric.device_names
+    for overlay in ("utilisation", "ranks"):
+        shown = overlay_of(fabric, run=folder, overlay=overlay, flow=None)
+        picture = draw(shown.fabric, loads=shown.loads, ranks=shown.ranks).decode()
+        for name in ("gateway", "clients", "storage", "fe-leaf0", "spine0", "h7"):
+            assert f">{name}<" in picture
+    with pytest.raises(InputError, match="is not a link of this topology"):
+        overlay_of(bare, run=folder, overlay="utilisation", flow=None)
 
 
 def test_many_servers_get_leaves_under_a_spine() -> None:
