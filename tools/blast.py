@@ -16,7 +16,6 @@ from railweave.tools.job_time import JobTime, result_on, run_on
 from railweave.topologies.apart import apart_groups
 from railweave.topologies.reach import unreachable_pairs
 from railweave.topologies.review.capacity import bisection_cut_bps
-from railweave.topologies.review.case import Case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,16 +105,17 @@ def blast_radius(
         What the fabric was built from, and the workloads to run on it, by name.
     """
     jobs = _Jobs(fabric, topology, dict(scenarios or {}))
-    case = Case(fabric=fabric)
-    whole = _host_bandwidth(case)
+    whole = _host_bandwidth(fabric)
     cut = bisection_cut_bps(fabric)
     before, _ = unreachable_pairs(fabric)
     known = set(apart_groups(fabric)) if before else set()
     found = []
     for one in failure_classes(fabric, jobs.carried):
         broken = apply_faults(fabric, one.faults)
-        left = _host_bandwidth(Case(fabric=broken))
+        left = _host_bandwidth(broken)
         share = np.divide(left, whole, out=np.ones(len(whole)), where=whole > 0)
+        if one.part == "host":  # it may have had no cable
+            share[fabric.host_names.index(one.example)] = 0.0
         lost_pairs = unreachable_pairs(broken)[0] - before
         lost = [group for group in apart_groups(broken) if group not in known] if lost_pairs else []
         found.append(
@@ -191,11 +191,11 @@ def _usable(fabric: Fabric) -> NDArray[np.bool_]:
     return usable
 
 
-def _host_bandwidth(case: Case) -> NDArray[np.float64]:
+def _host_bandwidth(fabric: Fabric) -> NDArray[np.float64]:
     """float64 (hosts,): rate of the cables in service of each host."""
-    fabric = case.fabric
-    nic, _, link = case.access
-    up = fabric.link_up[link]
+    out = fabric.link_network & fabric.link_up & (fabric.host[fabric.link_src] >= 0)
     total = np.zeros(len(fabric.host_names))
-    np.add.at(total, fabric.host[nic[up]], fabric.link_rate_bps[link[up]].astype(np.float64))
+    np.add.at(
+        total, fabric.host[fabric.link_src[out]], fabric.link_rate_bps[out].astype(np.float64)
+    )
     return total

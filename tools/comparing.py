@@ -237,6 +237,9 @@ def _job_words(name: str, first: Design, other: Design, job: Job) -> list[str]:
         return [f"{name} cannot run on {other.name}: {job.time.said}"]
     if base.time.time_ps is None:
         return [f"{name} runs on {other.name}, and not on {first.name}: {base.time.said}"]
+    still = [design.name for design, one in ((first, base), (other, job)) if not one.time.time_ps]
+    if still:
+        return [f"{name} takes no time on {' and '.join(still)}"]
     ratio = job.time.time_ps / base.time.time_ps
     if 0.99 < ratio < 1.01:
         return [f"{name} takes as long on {other.name} as on {first.name}"]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["FailureClass", "failure_classes"]
 
 _FABRIC: Final = "link"
+_NO_SWITCH: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,8 @@ def failure_classes(fabric: Fabric, carried: NDArray[np.int64] | None = None) ->
             key = (mark[device], *sorted(fabric.link_tier[k] for k in links))
             example = f"{fabric.device_names[device]} with {' and '.join(names)}"
             groups["optic", key].append((busy, example, tuple(Fault(link=n) for n in names)))
-    for nic in np.unique(case.access.nic).tolist():
+    ends = np.concatenate([fabric.link_src[cables], fabric.link_dst[cables]])
+    for nic in np.unique(ends[fabric.host[ends] >= 0]).tolist():
         name = fabric.device_names[nic]
         groups["nic", (mark[nic],)].append((int(device_load[nic]), name, (Fault(node=name),)))
     for device in fabric.switches.tolist():
@@ -136,6 +138,10 @@ def _marks(case: Case) -> dict[int, int]:
     homes: dict[int, list[int]] = defaultdict(list)
     for nic, switch in zip(case.access.nic.tolist(), case.access.switch.tolist(), strict=True):
         homes[nic].append(mark[switch])
+    straight = fabric.link_network & fabric.link_up & (fabric.host[fabric.link_src] >= 0)
+    straight &= fabric.host[fabric.link_dst] >= 0
+    for nic in fabric.link_src[straight].tolist():  # to another NIC, without a switch between
+        homes[nic].append(_NO_SWITCH)
     kinds: dict[tuple[Any, ...], int] = {}
     for nic, cells_of in homes.items():
         key = (fabric.model[nic], *sorted(cells_of))
