@@ -9,6 +9,7 @@ import numpy as np
 
 from railweave.fabric.dependency import LOSSLESS_PRIORITY, first_cycle
 from railweave.fabric.graph import LinkModel
+from railweave.fabric.words import listed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def _circle(fabric: Fabric, in_use: PathsInUse) -> list[str]:
     found = first_cycle(fabric, in_use.by_priority(LOSSLESS_PRIORITY))
     if not found:
         return []
-    names = ", ".join(fabric.link_name(link) for link, _ in found)
+    names = listed([fabric.link_name(link) for link, _ in found])
     return [
         f"the lossless links {names} can wait for each other in a circle: the deadlock that may "
         "come of it is not in a fluid run"

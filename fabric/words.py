@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts in words, for people."""
+"""Counts and lists in words, for people."""
 
 from __future__ import annotations
 
-__all__ = ["plural"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["listed", "plural"]
 
 
 def plural(count: int, noun: str) -> str:
@@ -19,3 +24,16 @@ def plural(count: int, noun: str) -> str:
     if noun.endswith("leaf"):
         return f"{count:,} {noun[:-1]}ves"
     return f"{count:,} {noun}{'es' if noun.endswith('h') else 's'}"
+
+
+def listed(names: Sequence[str], *, between: str = ", ", most: int = 8) -> str:
+    """Return names beside each other; of many, the first and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], between=" -> ", most=2)
+    ('a, b, c', 'a -> b -> 1 more')
+    """
+    if len(names) <= most:
+        return between.join(names)
+    return between.join([*names[:most], f"{len(names) - most:,} more"])

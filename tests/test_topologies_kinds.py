@@ -250,6 +250,31 @@ def built(name):
     return build_topology(load_topology(CASES[name].file if name in CASES else CORNERS[name]))
 
 
+@pytest.mark.parametrize("ranks", [1, 4, 64])
+def test_ranks_on_one_host_are_places_at_its_memory(ranks):
+    """A cable from each rank to the memory of the host, and no network: a star of one host."""
+    fabric = build_topology(
+        load_topology(
+            {
+                "kind": "loopback-host",
+                "ranks": ranks,
+                "loopback": {"rate": "80Gbps", "delay": "10us"},
+            }
+        )
+    )
+    assert len(fabric.gpus) == ranks
+    assert fabric.host_names == ("h0",)
+    assert fabric.device_names == (*(f"h0/gpu{i}" for i in range(ranks)), "h0/cpu0")
+    assert fabric.n_links == 2 * ranks
+    assert not fabric.link_network.any()
+    assert set(fabric.link_rate_bps.tolist()) == {80 * 10**9}
+    assert set(fabric.link_delay_ps.tolist()) == {10 * 10**6}
+    ends = fabric.link_src[::2], fabric.link_dst[::2]
+    assert ends[0].tolist() == fabric.gpus.tolist()
+    assert ends[1].tolist() == [ranks] * ranks
+    assert [one for one in check(fabric) if one.level != "info"] == []
+
+
 def test_every_kind_has_three_sizes():
     sizes = Counter(case.file["kind"] for case in CASES.values())
     assert sizes == dict.fromkeys(set(topology.names()) - {"custom", "loopback-host"}, 3)

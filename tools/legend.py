@@ -190,7 +190,8 @@ def _in_hosts(layout: Layout, loads: LinkLoads | None) -> list[tuple[str, str]]:
     if DeviceKind.NIC in kinds:
         lines.append(("nic", "upper row: NICs" + ", by rail" * (loads is None and tiers.railed)))
     if DeviceKind.GPU in kinds:
-        lines.append(("gpu", "lower row: GPUs, each below its NIC"))
+        nics = DeviceKind.NIC in kinds
+        lines.append(("gpu", "lower row: GPUs, each below its NIC" if nics else "row: GPUs"))
     if DeviceKind.NVSWITCH in kinds:
         lines.append(("nvs", "bar: NVSwitches, joining the GPUs"))
     shown = [tiers.nodes[n].members[0] for n in layout.named]

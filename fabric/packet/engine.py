@@ -36,6 +36,7 @@ from railweave.fabric.packet.victims import waiting_cautions
 from railweave.fabric.reroute import ReroutingBinder
 from railweave.fabric.units import PS_PER_S
 from railweave.fabric.usage import expand_spans
+from railweave.fabric.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -387,9 +388,8 @@ class PacketEngine(JobEngine):
             return None
 
     def _deadlocked(self) -> str:
-        names = " -> ".join(
-            f"{self.fabric.link_name(link)} (priority {priority})" for link, priority in self.cycle
-        )
+        circle = [f"{self.fabric.link_name(k)} (priority {priority})" for k, priority in self.cycle]
+        names = listed(circle, between=" -> ")
         return (
             f"deadlock at {self.state.now_ps} ps: these paused links wait for each other in a "
             f"circle: {names}"

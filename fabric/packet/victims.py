@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railweave.fabric.dependency import first_cycle
+from railweave.fabric.words import listed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +79,7 @@ def waiting_cautions(engine: PacketEngine) -> list[str]:
     found = first_cycle(fabric, paths, waits=waits)
     if not found:
         return []
-    names = " -> ".join(fabric.link_name(link) for link, _ in found)
+    names = listed([fabric.link_name(link) for link, _ in found], between=" -> ")
     return [
         "lossless links can wait for each other in a circle, and so deadlock: "
         f"{names} (priority {found[0][1]})"

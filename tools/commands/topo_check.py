@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_topology", "fact_dict", "finding_dict"]
 
+_LINE = 200  # characters: longer messages have a line for each part
 _COLOUR: Final = {"error": "red", "warning": "yellow", "info": "green"}
 
 
@@ -112,7 +113,10 @@ def fact_dict(fact: "Fact") -> dict[str, Any]:
 def _show(report: "Report", name: str, errors: int, warnings: int, *, facts: bool) -> None:
     for found in report.findings:
         level = paint(f"{found.level:<7}", _COLOUR.get(found.level, "bold"))
-        emit(f"{level}  {found.rule}: {found.message}")
+        first, *more = found.message.split("; ") if len(found.message) > _LINE else [found.message]
+        emit(f"{level}  {found.rule}: {first}")
+        for part in more:
+            emit(f"{' ' * 9}{part}")
         rows = [
             ("at", found.place),
             ("why", found.why),

@@ -95,7 +95,7 @@ def rails_apart(case: Case) -> Iterator[Found | Fact]:
     if named is not None:
         yield Found(
             level="info",
-            message=f"{by_design} ordered pairs of GPUs are on rails that nothing joins, "
+            message=f"{by_design:,} ordered pairs of GPUs are on rails that nothing joins, "
             f"{named[0]} and {named[1]} first: their bytes must be passed on over NVLink; "
             f"{_by_name(case.fabric)}",
             where=named,
