@@ -233,7 +233,7 @@ class Engine(ABC):
         """Return what each link has carried up to now."""
 
     def class_counters(self) -> dict[str, LinkCounters]:
-        """Return what each link has carried of each class of traffic, by name, that ended."""
+        """Return what each link has carried up to now of each class of traffic, by name."""
         return {}
 
     @abstractmethod

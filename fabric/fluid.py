@@ -381,14 +381,14 @@ class FluidEngine(JobEngine):
         self._users[job.bound.links] -= 1
 
     # ------------------------------------------------------------------ looking
-    def _in_flight(self) -> list[tuple[Usage, int]]:
+    def _in_flight(self) -> list[tuple[Usage, int, str]]:
         now = int(self.env.now)
-        parts: list[tuple[Usage, int]] = []
+        parts: list[tuple[Usage, int, str]] = []
         for memo in self._known():
-            parts += memo.moved(now)
+            parts += [(usage, times, memo.tag) for usage, times in memo.moved(now)]
         for group, job in self._jobs.items():
-            parts.append((job.bound.usage, job.repeat - job.runs_left))
-            parts.append((self.state.moved(group, job.bound, now_ps=now), 1))
+            parts.append((job.bound.usage, job.repeat - job.runs_left, job.tag))
+            parts.append((self.state.moved(group, job.bound, now_ps=now), 1, job.tag))
         return parts
 
     def cautions(self) -> list[str]:

@@ -316,15 +316,15 @@ class JobEngine(Engine):
         job.event.succeed(collective)
 
     # ------------------------------------------------------------------ results
-    def _in_flight(self) -> list[tuple[Usage, int]]:
-        """Return what started work has moved beyond what `_finish` counted."""
+    def _in_flight(self) -> list[tuple[Usage, int, str]]:
+        """Return what started work has moved beyond what `_finish` counted, and of what class."""
         return []
 
     def counters(self) -> LinkCounters:
         """Return what each link has carried up to now."""
         self._add_up()
         done = self._moved.copy()
-        for usage, times in self._in_flight():
+        for usage, times, _ in self._in_flight():
             self._sum_up(usage, times)
         found = self._on_links(self._moved)
         self._moved = done
@@ -336,12 +336,18 @@ class JobEngine(Engine):
         return LinkCounters(wire_bytes=wire, ack_bytes=acks)
 
     def class_counters(self) -> dict[str, LinkCounters]:
-        """Return what each link has carried of each class of traffic, by name, that ended.
+        """Return what each link has carried up to now of each class of traffic, by name.
 
         Classes are the tags of flows and collectives; what has no tag is of no class.
         """
         self._add_up()
-        return {tag: self._on_links(moved) for tag, moved in sorted(self._by_class.items())}
+        done = {tag: moved.copy() for tag, moved in self._by_class.items()}
+        for usage, times, tag in self._in_flight():
+            if tag:
+                self._by_class[tag] = self._added(self._by_class.get(tag), usage, times)
+        found = {tag: self._on_links(moved) for tag, moved in sorted(self._by_class.items())}
+        self._by_class = done
+        return found
 
     def records(self) -> Sequence[FlowRecord]:
         """Return a record for each flow given to `send` or `send_all`."""

@@ -43,6 +43,11 @@ class Remembered:
         self.span_ps = span_ps
 
     @property
+    def tag(self) -> str:
+        """The class of traffic that it is of."""
+        return self.job.tag
+
+    @property
     def end_ps(self) -> int:
         """When the last run ends."""
         return self.job.start_ps + self.span_ps * self.job.repeat

@@ -139,6 +139,21 @@ def test_a_replica_that_fails_while_it_loads_loads_again() -> None:
     assert [load.end_ps >= 0 for load in loads] in ([False, True], [True])
 
 
+def test_bytes_of_a_load_that_the_end_cuts_short_are_of_its_class() -> None:
+    place = {"policy": "list", "gpus": ["h1/gpu0", "h2/gpu0"]}
+    fault = {"node": "h1", "do": "down", "at": "20ms", "for": "20ms"}
+    result = serve(
+        [fault], decode={"replicas": 2, "placement": place}, requests=requests(6),
+        restart_delay="250ms",
+    ).raise_for_status()  # fmt: skip
+    (load,) = [record for record in result.records if record.flow.tag == "weights"]
+    assert load.end_ps < 0
+    carried = result.classes["weights"].wire_bytes
+    assert 0 < carried.max() < load.wire_bytes
+    total = sum(counters.wire_bytes for counters in result.classes.values())
+    assert (total == result.links.wire_bytes).all()
+
+
 def test_weights_from_nowhere_are_refused() -> None:
     with pytest.raises(InputError, match="no front-end network, on which storage is"):
         serve([], requests=requests(1), weights="storage")
