@@ -11,7 +11,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from railweave.runner import run_scenario
+from railweave.fabric.errors import StalledError
+from railweave.fabric.jit import as_python
+from railweave.fabric.packet.deadlock import strike_off
+from railweave.fabric.packet.engine import PacketEngine
+from railweave.runner import prepare, run_scenario
 from railweave.scenario import load_scenario
 from railweave.tools.cli import app, run_command_line
 
@@ -359,3 +363,26 @@ def test_a_setting_of_the_topology_is_found_in_its_file(
     assert run_command_line(["run", str(file), "-o", str(tmp_path / "out")]) == 2
     line = (tmp_path / "two.yaml").read_text().splitlines().index("  recovery: trim") + 1
     assert f"two.yaml:{line}: network.recovery: nothing is ever trimmed" in capsys.readouterr().err
+
+
+def test_a_look_for_deadlocks_is_the_same_compiled() -> None:
+    flows = [
+        {"id": f"{h}{i}", "src": f"{h}{i}", "dst": f"{h}{(i + 2) % 3}", "size": "8MiB",
+         "path": [f"{h}{i}", *(f"s{(i + k) % 3}" for k in range(3)), f"{h}{(i + 2) % 3}"]}
+        for h in "hg" for i in range(3)
+    ]  # fmt: skip
+    network = {**BARE, "cc": {"kind": "none"}, "buffer": {"total": "3MB"}}
+    engine = prepare(load_scenario(scenario(TRIANGLE, flows, network=network))).engine
+    assert isinstance(engine, PacketEngine)
+    with pytest.raises(StalledError):
+        engine.env.run()
+    state = engine.state
+    arrays = (
+        state.runs, state.ports, state.egress, state.ingress, state.switches, state.swports,
+        state.packets,
+    )  # fmt: skip
+    left = strike_off(*arrays)
+    waits = state.ingress.waits.tolist()
+    assert (as_python(strike_off, *arrays), state.ingress.waits.tolist()) == (left, waits)
+    assert left == sum(waits) == 9  # the cables of the hosts wait for the circle
+    assert len(engine.cycle) == 3

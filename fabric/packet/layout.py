@@ -356,7 +356,9 @@ INGRESS: Final = np.dtype(
         ("since", "i8"),  # when XOFF was sent
         ("sent", "i8"),  # XOFF frames, refreshes included
         ("dropped", "i8"),
-        ("unused", "i8", 6),  # lines of two classes' rows spread over all sets of a cache
+        ("stuck", "i8"),  # at a look for deadlocks: what it has in queues that wait
+        ("waits", "i8"),  # 1: paused, and not yet known to move again
+        ("unused", "i8", 4),  # lines of two classes' rows spread over all sets of a cache
     ],
     align=True,
 )
