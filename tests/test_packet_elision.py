@@ -295,6 +295,31 @@ def test_where_feedback_can_act_every_packet_goes_by_itself() -> None:
         assert exact.network()["pause_frames"] + exact.network()["ecn_marked"] > 0 or shares > 0
 
 
+def sent_before_a_cancel(quantum: int, senders: int) -> int:
+    """Bytes of a message of 1 MiB that left its host, if it is cancelled 5 us after its post."""
+    fabric, nics = star()
+    engine = PacketEngine(
+        FabricEnvironment(), fabric, Routing(fabric), NetworkSettings(ack_every=0),
+        packet=PacketSettings(**FREE, quantum=quantum),
+    )  # fmt: skip
+    flows = [Flow(id=f"f{i}", src=nics[i], dst=nics[3], size_bytes=1 << 20) for i in range(senders)]
+    for flow in flows:
+        engine.send(flow).defused = True
+    at(engine, 5_500_000, lambda: engine.cancel(flows[0]))
+    engine.env.run()
+    engine.state.advance(2**60)
+    assert engine.records()[0].end_ps < 0
+    assert all(record.end_ps > 0 for record in engine.records()[1:])
+    return int(engine.state.ports.data_bytes[0])
+
+
+@pytest.mark.parametrize("senders", [1, 3])
+def test_a_cancelled_message_stops_with_the_train_under_way(senders: int) -> None:
+    exact, trains = (sent_before_a_cancel(quantum, senders) for quantum in (1, 16))
+    assert exact == 60 * 4178 + 16
+    assert exact <= trains <= 64 * 4178 + 16
+
+
 TINY = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("elision", sys.argv[1])

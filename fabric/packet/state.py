@@ -486,6 +486,11 @@ class PacketState:
             if row.ready < 0 and row.head < 0:
                 self.ports[qp.queue // len(self.priorities)].mask &= ~(1 << int(qp.klass))
         qp.state = lay.QP_IDLE
+        lane = self.lanes[number]
+        lane.sends = lane.waits = lay.NONE
+        own = self.trains.lane == number
+        self.trains.leads[own] = 0  # none follows the one under way
+        self.trains.frames[own & (self.trains.at == qp.path)] = 0  # nor does one that has not left
 
     def settle(self, now_ps: int) -> None:
         """Turn all flights into packets, as they are at ``now_ps``; groups begun then stay put."""

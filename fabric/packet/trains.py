@@ -145,9 +145,13 @@ def _travel(
 @jit(inline=True)
 def _follow(
     runs: Any, ev: Any, wheel: Any, far: Any, ports: Any, egress: Any, qps: Any, lanes: Any,
-    nodes: Any, trains: Any, hops: Any, users: Any, pair: Any, left: Any,
+    nodes: Any, trains: Any, hops: Any, users: Any, pair: Any, left: Any, alone: Any,
 ) -> None:  # fmt: skip
-    """Let trains leave a host until one has a port before it that others use as well."""
+    """Let trains leave a host until one has a port before it that others use as well.
+
+    Where there is none on the whole path (``alone``: that is known), each leaves in its time, so
+    that whoever cancels the message finds what is left of it.
+    """
     run = runs[0]
     lane = lanes[pair]
     first = np.int64(hops[qps[pair].path].link)
@@ -161,7 +165,7 @@ def _follow(
         left = np.int64(trains[number].left)
         at = max(nodes[lane.sends].delay, ports[first].busy)  # may be past: nobody else was there
         trains[number].tail_at = at
-        if users[first] > 1:
+        if users[first] > 1 or (alone == 1 and at > run.now):
             key = (TIMER << CLASS_SHIFT) | (TRAIN << KIND_SHIFT) | first
             push(runs, ev, wheel, far, max(at, run.now), key, number)
             return
@@ -169,6 +173,7 @@ def _follow(
             runs, ev, wheel, far, ports, egress, qps, nodes, trains, hops, users, number, at
         ):
             return
+        alone = 1
 
 
 @jit
@@ -188,7 +193,9 @@ def depart(
         return
     lane.sends = lane.waits = row
     left = np.int64(nodes[row].packets)
-    _follow(runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users, pair, left)
+    _follow(
+        runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users, pair, left, 0
+    )
 
 
 @jit
@@ -198,14 +205,24 @@ def roll(
 ) -> None:  # fmt: skip
     """Let a train have its turn at a port that it has reached; the one behind it follows."""
     train = trains[number]
-    leads = train.leads == 1
-    train.leads = 0
+    if train.frames == 0:  # cancelled
+        train.next = runs[0].train_free
+        runs[0].train_free = number
+        runs[0].train_left += 1
+        return
     pair = np.int64(train.lane)
     left = np.int64(train.left)
-    _travel(
+    leads = train.leads == 1
+    alone = 0
+    if train.at == qps[pair].path and users[hops[train.at].link] == 1:
+        alone = 1
+    else:
+        train.leads = 0
+    shared = _travel(
         runs, ev, wheel, far, ports, egress, qps, nodes, trains, hops, users, number, runs[0].now
     )
-    if leads:
+    if leads and (alone == 0 or shared == 0):
         _follow(
-            runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users, pair, left
-        )
+            runs, ev, wheel, far, ports, egress, qps, lanes, nodes, trains, hops, users, pair, left,
+            alone,
+        )  # fmt: skip
