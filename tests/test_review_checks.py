@@ -25,6 +25,7 @@ from railweave.topologies.checks import CHECKS, check, inspect
 from railweave.topologies.min_cut import SwitchGraph
 from railweave.topologies.review.capacity import bisection_cut_bps, leaf_cuts, pod_cuts
 from railweave.topologies.review.growth import grow
+from railweave.topologies.review.hash_load import core_shares, cores_used
 from railweave.topologies.review.paths import path_diversity, without_top_tier
 
 GBPS = 10**9
@@ -349,6 +350,27 @@ def test_shift_permutations_give_the_closed_form_mean():
         q for q in (*range(1, 17), *range(18, 65, 2))
         if q * 8 / expected_fullest(64 * q, 8) >= 0.9
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["superpod-b200-512", "megascale-12k", "fat-tree-k16"])
+def test_polarised_hashes_use_as_many_cables_into_cores_as_the_closed_form_says(name):
+    """Drawn by the hash itself over seeds; megascale's pods hold several groups of hosts."""
+    fabric = build_topology(load_topology(name))
+    leaf = int(np.flatnonzero(fabric.tier == 1)[0])
+    for polarised in (False, True):
+        shares = core_shares(fabric, leaf, polarised=polarised)
+        drawn = [cores_used(fabric, polarised=polarised, seed=seed) for seed in range(1, 5)]
+        flows, cables = drawn[0].flows, drawn[0].cables
+        expected = float((1 - (1 - shares) ** flows).sum())
+        assert len(shares) == cables
+        assert shares.sum() == pytest.approx(1)
+        assert np.mean([one.used for one in drawn]) == pytest.approx(expected, rel=0.04)
+    # with one seed a flow's uplink fixes its core: as many ways as the leaf has uplinks
+    assert np.count_nonzero(shares) == int(
+        (
+            fabric.link_network & (fabric.link_src == leaf) & (fabric.tier[fabric.link_dst] == 2)
+        ).sum()
+    )
 
 
 # -- cabling plans ----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from railweave.fabric.graph import Fabric
     from railweave.topologies.review.case import Case
 
-__all__ = ["bisection_cut_bps", "leaf_cuts", "pod_cuts", "ratio_text"]
+__all__ = ["bisection_cut_bps", "leaf_cuts", "pod_cuts", "pods_of_switches", "ratio_text"]
 
 _NETWORK_TIERS: Final = ("leaf", "spine")
 _EACH: Final = 64
@@ -77,7 +77,7 @@ def leaf_cuts(fabric: Fabric, graph: SwitchGraph) -> dict[int, tuple[int, int]]:
     src, _, _ = graph.bundles
     with_uplinks = np.zeros(len(hosts), np.bool_)
     with_uplinks[src] = True
-    pod = _pods(fabric)
+    pod = pods_of_switches(fabric)
     cells = graph.cells(np.unique(np.stack([hosts, tier]), axis=1, return_inverse=True)[1])
     leaves = np.flatnonzero((tier == 1) & (hosts > 0) & with_uplinks)
     known: dict[tuple[int, bool], int] = {}
@@ -97,7 +97,7 @@ def leaf_cuts(fabric: Fabric, graph: SwitchGraph) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _pods(fabric: Fabric) -> NDArray[np.int64]:
+def pods_of_switches(fabric: Fabric) -> NDArray[np.int64]:
     """int64 (switches,): what the switches are joined to without the cores."""
     network = fabric.link_network & fabric.link_up
     network &= (fabric.host[fabric.link_src] < 0) & (fabric.host[fabric.link_dst] < 0)
@@ -114,7 +114,7 @@ def pod_cuts(fabric: Fabric, graph: SwitchGraph) -> dict[int, tuple[int, int]]:
     tier = fabric.tier[fabric.switches]
     if not (tier == 3).any():
         return {}
-    label = _pods(fabric)
+    label = pods_of_switches(fabric)
     src, dst, rate = graph.bundles
     rising = (tier[src] == 1) & (tier[dst] == 2)
     into = np.zeros(len(tier), np.int64)

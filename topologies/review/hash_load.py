@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -16,15 +17,18 @@ from railweave.topologies.balls import (
     qps_for,
     simulate_shift,
 )
+from railweave.topologies.review.capacity import pods_of_switches
 from railweave.topologies.review.findings import Fact, Found, check_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from railweave.fabric.graph import Fabric
     from railweave.topologies.review.case import Case
 
-__all__ = ["cores_used", "qps_by_simulation"]
+__all__ = ["core_shares", "cores_used", "qps_by_simulation"]
 
 _SHARE: Final = 0.9
 _SAMPLES: Final = 40
@@ -102,7 +106,15 @@ def hash_load(case: Case) -> Iterator[Found | Fact]:
     yield Fact(rule="hash-load", text=text, values=values)
 
 
-def cores_used(fabric: Fabric, *, polarised: bool, seed: int = 1) -> tuple[int, int] | None:
+class CoresUsed(NamedTuple):
+    """Cables into cores that ``flows`` flows of one leaf use, of the ``cables`` they could."""
+
+    used: int
+    cables: int
+    flows: int
+
+
+def cores_used(fabric: Fabric, *, polarised: bool, seed: int = 1) -> CoresUsed | None:
     """Return how many cables into cores the flows of one leaf use, and how many they could.
 
     Flows go from the NICs of the first leaf to those of hosts in other pods, as many as there are
@@ -113,7 +125,12 @@ def cores_used(fabric: Fabric, *, polarised: bool, seed: int = 1) -> tuple[int, 
     leaf = int(np.flatnonzero(fabric.tier == 1)[0])
     into = (fabric.kind[fabric.link_src] == DeviceKind.NIC) & (fabric.link_dst == leaf)
     senders = fabric.link_src[into & fabric.link_up]
-    far = fabric.nics[fabric.group[fabric.nics] != fabric.group[senders[0]]]
+    pod = np.full(fabric.n_devices, -1, np.int64)
+    pod[fabric.switches] = pods_of_switches(fabric)
+    home = np.full(fabric.n_devices, -1, np.int64)
+    cabled = fabric.link_network & fabric.link_up & (fabric.kind[fabric.link_src] == DeviceKind.NIC)
+    home[fabric.link_src[cabled]] = pod[fabric.link_dst[cabled]]
+    far = fabric.nics[(home[fabric.nics] >= 0) & (home[fabric.nics] != pod[leaf])]
     if not len(far):
         return None
     # to few hosts over many queue pairs: each destination costs a search of the whole fabric
@@ -129,7 +146,46 @@ def cores_used(fabric: Fabric, *, polarised: bool, seed: int = 1) -> tuple[int, 
     def tops(links: np.ndarray) -> int:
         return len(np.unique(links[fabric.tier[fabric.link_dst[links]] == 3]))
 
-    return tops(routing.routes(src[able], picked[able]).links), tops(spread.links)
+    return CoresUsed(
+        used=tops(routing.routes(src[able], picked[able]).links),
+        cables=tops(spread.links),
+        flows=int(able.sum()),
+    )
+
+
+def core_shares(fabric: Fabric, leaf: int, *, polarised: bool) -> NDArray[np.float64]:
+    """float64 (cables into cores that a leaf can use,): chance that a flow upwards takes each.
+
+    A switch takes the next hop ``floor(u n)`` of ``n``, sorted by device and port, for a hash ``u``
+    in [0, 1). With seeds of their own leaf and spine draw two of them; with one seed the same, so
+    that the choice of the spine is known from that of the leaf.
+    """
+
+    def upwards(switch: int, tier: int) -> list[int]:
+        out = fabric.link_network & fabric.link_up & (fabric.link_src == switch)
+        out &= fabric.tier[fabric.link_dst] == tier
+        links = np.flatnonzero(out).tolist()
+        return sorted(links, key=lambda k: (int(fabric.link_dst[k]), int(fabric.link_src_port[k])))
+
+    first = upwards(leaf, 2)
+    above = {spine: upwards(spine, 3) for spine in {int(fabric.link_dst[k]) for k in first}}
+    shares: dict[int, Fraction] = {}
+    for i, link in enumerate(first):
+        cores = above[int(fabric.link_dst[link])]
+        for j, core in enumerate(cores):
+            low, high = Fraction(i, len(first)), Fraction(i + 1, len(first))
+            if polarised:
+                both = min(high, Fraction(j + 1, len(cores))) - max(low, Fraction(j, len(cores)))
+                share = max(both, Fraction(0))
+            else:
+                share = (high - low) / len(cores)
+            shares[core] = shares.get(core, Fraction(0)) + share
+    return np.array([float(share) for share in shares.values()])
+
+
+def _expected(shares: NDArray[np.float64], flows: int) -> float:
+    """Return how many links get a flow on average: the sum of ``1 - (1 - p)^flows``."""
+    return float((1 - (1 - shares) ** flows).sum())
 
 
 @check_named(
@@ -141,8 +197,9 @@ def cores_used(fabric: Fabric, *, polarised: bool, seed: int = 1) -> tuple[int, 
 )
 def hash_polarisation(case: Case) -> Iterator[Found | Fact]:
     """Count the cables into cores that flows use with seeds of their own and with one seed."""
-    own = cores_used(case.fabric, polarised=False)
-    alike = cores_used(case.fabric, polarised=True)
+    fabric = case.fabric
+    own = cores_used(fabric, polarised=False)
+    alike = cores_used(fabric, polarised=True)
     if own is None or alike is None:
         yield Fact(
             rule="hash-polarisation",
@@ -150,9 +207,28 @@ def hash_polarisation(case: Case) -> Iterator[Found | Fact]:
             checked=False,
         )
         return
-    yield Fact(
-        rule="hash-polarisation",
-        text=f"flows of one leaf to other pods use {own[0]} of {own[1]} cables into cores with a "
-        f"seed for each switch, {alike[0]} with one seed for all",
-        values={"cables": own[1], "used": own[0], "used_polarised": alike[0]},
+    leaf = int(np.flatnonzero(fabric.tier == 1)[0])
+    text = (
+        f"flows of one leaf to other pods use {own.used} of {own.cables} cables into cores with a "
+        f"seed for each switch, {alike.used} with one seed for all"
     )
+    values: dict[str, object] = {
+        "flows": own.flows,
+        "cables": own.cables,
+        "used": own.used,
+        "used_polarised": alike.used,
+    }
+    apart, same = (core_shares(fabric, leaf, polarised=one) for one in (False, True))
+    if len(apart) == own.cables:  # else not every core leads to every pod
+        expected = _expected(apart, own.flows), _expected(same, own.flows)
+        worst = float(same.max() / apart.max())
+        text += (
+            f" (expected {expected[0]:.1f} and {expected[1]:.1f}), of which the fullest then has "
+            f"{worst:.3g} times its share"
+        )
+        values |= {
+            "expected_used": expected[0],
+            "expected_used_polarised": expected[1],
+            "fullest_over_share_polarised": worst,
+        }
+    yield Fact(rule="hash-polarisation", text=text, values=values)
