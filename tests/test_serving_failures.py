@@ -211,10 +211,13 @@ def test_nobody_left_to_serve_is_said_by_name() -> None:
     assert done + result.serving["unfinished"] == 6
 
 
-@pytest.mark.parametrize("first", range(0, 200, 25))
+@pytest.mark.parametrize("first", range(0, 24, 8))
 def test_random_failures_lose_and_double_nothing(first: int) -> None:
-    """Two hundred seeded runs: hosts, leaves and cables die and mostly come back."""
-    for seed in range(first, first + 25):
+    """Seeded runs: hosts, leaves, spines and cables die and mostly come back.
+
+    Two hundred of larger hosts and replicas: ``python benchmarks/serving.py --only failures``.
+    """
+    for seed in range(first, first + 8):
         random = np.random.default_rng(seed)
         things = [
             f"h{random.integers(6)}",
@@ -253,3 +256,69 @@ def test_random_failures_lose_and_double_nothing(first: int) -> None:
             assert row["status"] == "completed"
         tokens = sum(result.serving[pool]["tokens"] for pool in ("prefill", "decode"))
         assert tokens == sum(row["output_tokens"] for row in result.requests)
+
+
+def two_groups() -> dict[str, Any]:
+    """Return eight hosts of eight GPUs in two groups of eight leaves."""
+    link = {"model": "roce-lossless", "rate": "400Gbps"}
+    return {
+        "kind": "rail-optimized",
+        "hosts": {"count": 8, "model": "dgx-h100"},
+        "group": 4,
+        "leaf": {"switch": "spectrum-4"},
+        "spine": {"switch": "spectrum-4"},
+        "links": {
+            "host-leaf": {**link, "length": "10m"},
+            "leaf-spine": {**link, "length": "30m"},
+        },
+    }
+
+
+POOLS_OF_EIGHT = {
+    "prefill": {"replicas": 4, "tp": 8,
+                "placement": {"policy": "list", "gpus": ["h0", "h1", "h4", "h5"]}},
+    "decode": {"replicas": 4, "tp": 8,
+               "placement": {"policy": "list", "gpus": ["h2", "h3", "h6", "h7"]}},
+    "kv_transfer": "stream",
+}  # fmt: skip
+PAIRS_OF_HOSTS = {"colocated": {"replicas": 4, "tp": 8, "pp": 2}}
+
+
+@pytest.mark.parametrize("pools", [POOLS_OF_EIGHT, PAIRS_OF_HOSTS], ids=["tp8", "tp8-pp2"])
+@pytest.mark.parametrize("lasts", [{}, {"for": "400ms"}], ids=["for-ever", "for-a-while"])
+@pytest.mark.parametrize(
+    ("what", "down"),
+    [
+        ({"node": "h2"}, 1),
+        ({"node": "h2/gpu3"}, 1),
+        ({"node": "leaf0.r3"}, 2),
+        ({"link": "h2/nic3:0-leaf0.r3:2"}, 1),
+        ({"link": "leaf0.r3:4-spine0:12"}, 0),
+        ({"node": "spine0"}, 0),
+    ],
+    ids=["host", "gpu", "leaf", "cable", "uplink", "spine"],
+)
+def test_hosts_of_eight_lose_nothing(
+    what: dict[str, str], down: int, lasts: dict[str, str], pools: dict[str, Any]
+) -> None:
+    """Whatever fails while requests are under way, for ever too, all end once, and it is said when.
+
+    ``down``: replicas over two hosts that it takes down. A replica within a host goes down with the
+    host and its GPUs alone: a lost leaf or cable leaves it without those that it sends to.
+    """
+    fault = {**what, "do": "down", "at": "130ms", **lasts}
+    result = serve(
+        [fault], topology=two_groups(), model="llama-3.1-70b", restart_delay="100ms",
+        requests=requests(8, every_ms=25), **pools,
+    ).raise_for_status()  # fmt: skip
+    served = result.serving["requests"]
+    assert (served["count"], served["completed"]) == (8, 8)
+    names = ("prefill", "decode") if pools is POOLS_OF_EIGHT else ("colocated",)
+    tokens = sum(result.serving[pool]["tokens"] for pool in names)
+    assert tokens == sum(row["output_tokens"] for row in result.requests)
+    outages = result.serving.get("outages", [])
+    within = pools is POOLS_OF_EIGHT and not what.get("node", "").startswith("h2")
+    assert len(outages) == (0 if within else down)
+    for outage in outages:
+        assert (outage["repaired_ps"] is None) == (not lasts)
+        assert (outage["served_ps"] is None) == (not outage["requests"])

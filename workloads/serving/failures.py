@@ -188,7 +188,7 @@ class Failures:
         # When the gateway itself is cut off, nobody can tell a lost server from another.
         front = self._frontend if _joined(left, self._frontend.outside) else None
         for group in self._groups():
-            pairs = [(a, b) for a in group.devices for b in group.devices if a != b]
+            pairs = group.members[0].plan.pairs  # all of a group have the same
             if front is not None:
                 pairs += [pair for one in group.members for pair in front.pairs(one.plan)]
             joined = _joined(left, pairs)

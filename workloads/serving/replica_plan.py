@@ -67,6 +67,20 @@ class ReplicaPlan:
         """Pipeline stages."""
         return max(len(self.stages), 1)
 
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs of GPUs between which its steps send: of a stage, and each with its next stage's.
+
+        Of attention replicas that share experts, all with all.
+        """
+        if self.wide is not None:
+            ranks = self.wide.devices
+            return [(a, b) for a in ranks for b in ranks if a != b]
+        size = len(self.devices) // self.n_stages
+        stages = [self.devices[at : at + size] for at in range(0, len(self.devices), size)]
+        within = [(a, b) for stage in stages for a in stage for b in stage if a != b]
+        return [*within, *zip(self.devices, self.devices[size:], strict=False)]
+
     def blocks_of(self, tokens: int) -> int:
         """Return the blocks that so many tokens take.
 

@@ -253,9 +253,8 @@ def check_routes(
         ]
     for pool in plans.values():
         for plan in pool:
-            ranks = plan.devices if plan.wide is None else plan.wide.devices
-            if plan.member == 0:
-                pairs += [(a, b) for a in ranks for b in ranks if a != b]
+            if plan.member == 0:  # all of a group have the same
+                pairs += plan.pairs
             pairs += frontend.pairs(plan)
     try:
         _route(pairs, context)
