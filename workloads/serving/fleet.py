@@ -125,11 +125,15 @@ class Fleet:
 
     # ------------------------------------------------------------------ what can reach what
     def cutting(self, source: Replica, target: Replica) -> simpy.Event:
-        """Return the event that fails when no cache can get from one to the other any more."""
+        """Return the event that fails when no cache can get from one to the other, now or later."""
         key = (source, target)
         if key not in self._cutting:
-            event = self._cutting[key] = self._env.event()
+            event = self._env.event()
             event.defused = True  # nobody may be waiting
+            if key in self._cut:
+                event.fail(_unreachable(target))
+                return event
+            self._cutting[key] = event
         return self._cutting[key]
 
     def set_cut(self, cut: set[tuple[Replica, Replica]]) -> None:
@@ -138,9 +142,13 @@ class Fleet:
         self._cut = cut
         for pair in new:
             event = self._cutting.pop(pair)
-            event.fail(ReplicaLostError(f"{pair[1].plan.name} cannot be reached"))
+            event.fail(_unreachable(pair[1]))
             event.defused = True
         self.changed()
+
+
+def _unreachable(replica: Replica) -> ReplicaLostError:
+    return ReplicaLostError(f"{replica.plan.name} cannot be reached")
 
 
 def _links_between(routing: Routing, source: int, target: int) -> int:

@@ -195,7 +195,7 @@ class Ways:
                 skip=sequence.found,
             )  # fmt: skip
             if early:
-                yield from self._lost(self._prefill(request, source, prefilled), target)
+                yield from self._lost(self._prefill(request, source, prefilled), source, target)
             request.doing = f"its KV cache from {source.plan.name} at {target.plan.name}"
             if request.kv_start_ps < 0:
                 request.kv_start_ps = int(self._env.now)
