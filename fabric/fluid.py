@@ -41,7 +41,7 @@ __all__ = ["FluidEngine"]
 
 _KEPT_NODES = 2**22  # nodes of all schedules that are kept cut out of the fabric
 _EACH = 64  # what such a schedule takes beside its nodes, in nodes
-_MEMO_NODES = 1_000_000  # larger schedules run once and are not worth remembering
+_MEMO_NODES = 2**23  # larger schedules run once and are not worth remembering
 
 
 class FluidEngine(JobEngine):

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from railweave.fabric._alike_links import alike_cables, without
 from railweave.fabric._fluid_layout import FOREVER, HOP, PATH
 from railweave.fabric.fluid_adopt import adopt
 from railweave.fabric.fluid_state import FluidState
+from railweave.fabric.folding import FoldedPaths
 from railweave.fabric.folds import Folds
 from railweave.fabric.usage import spans
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from railweave.fabric.binding import BoundSchedule
     from railweave.fabric.fluid_graph import FluidGraph
+    from railweave.fabric.fluid_state import SolvePaths
     from railweave.fabric.paths import PathTable
     from railweave.fabric.usage import Usage
 
@@ -129,11 +132,10 @@ class Isolated:
 
     def span(self) -> Span | None:
         """Return what one run takes; None if it never ends."""
-        folded = self._folds.fold(self._own, self.paths, self._capacity, self._ack_share)
+        paths, like = self._with_fewer_cables()
+        folded = self._folds.fold(self._own, paths, self._capacity, self._ack_share)
         if folded is None:
-            state = FluidState(
-                self._capacity, self._ack_share, self.paths, tolerance=self._tolerance
-            )
+            state = FluidState(self._capacity, self._ack_share, paths, tolerance=self._tolerance)
             state.add(self._own, at_ps=0)
         else:
             state = FluidState(
@@ -143,7 +145,19 @@ class Isolated:
         state.close()
         ended = _to_the_end(state, FOREVER - 1)
         contended = state.contended if folded is None else state.contended[folded.link_class]
+        if like is not None:
+            contended = contended.reshape(-1, 2)[like].reshape(-1)
         return Span(state.now_ps, np.flatnonzero(contended)) if ended else None
+
+    def _with_fewer_cables(self) -> tuple[SolvePaths, NDArray[np.int32] | None]:
+        """Return paths without cables that others are like, and which cable each is like."""
+        paths = self.paths
+        like = alike_cables(paths.routes, paths.hops, self._capacity, self._ack_share)
+        if like is None:
+            return paths, None
+        routes, hops = without(paths.routes, paths.hops, like)
+        longest = int((routes.hops_end - routes.hops).max())
+        return FoldedPaths(routes, hops, longest), like
 
     def moved(self, after_ps: int) -> Usage:
         """Return what one run has put on each path ``after_ps`` after its start.
