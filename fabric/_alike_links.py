@@ -48,7 +48,8 @@ def alike_cables(
     if (sizes[like[hops.link >> 1]] == 1).mean() > 0.5:
         return None
     exact = call_for_work(
-        8 * len(hops), _crossed_together, routes, hops, like, sizes, np.zeros(len(capacity), np.int32), np.zeros(len(capacity)),
+        8 * len(hops), _crossed_together, routes, hops, like, sizes,
+        np.zeros(len(capacity), np.int32), np.zeros(len(capacity)),
     )  # fmt: skip
     return like if exact else None
 

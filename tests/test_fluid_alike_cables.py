@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,11 +14,13 @@ from railweave.fabric._fluid_layout import HOP, PATH, records
 from railweave.fabric.engine import FabricEnvironment
 from railweave.fabric.faults import Fault, apply_faults
 from railweave.fabric.fluid import FluidEngine
-from railweave.fabric.graph import Fabric
 from railweave.fabric.memo import Isolated
 from railweave.fabric.network import NetworkSettings
 from railweave.fabric.routing import Routing
 from railweave.topologies import build_topology, load_topology
+
+if TYPE_CHECKING:
+    from railweave.fabric.graph import Fabric
 
 
 def engine_on(fabric: Fabric, *, memo: bool) -> FluidEngine:

@@ -77,6 +77,7 @@ def test_a_cache_without_a_way_is_a_finding_before_anything_runs() -> None:
         ({"decode": {"tp": 8, "ep": 8}}, "ep"),
         ({"model": "llama-3.1-71b"}, "llama-3.1-70b"),
         ({"kv_dtype": "fp7"}, "fp7"),
+        ({"requests": 2**18}, "262,144 caches go as 2,097,152 flows"),
     ],
 )
 def test_what_cannot_be_handed_over_is_refused(more: dict[str, Any], said: str) -> None:

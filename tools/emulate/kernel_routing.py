@@ -46,7 +46,9 @@ class KernelRouting(Routing):
         self._by_links: dict[tuple[int, ...], list[Circuit]] = {}
 
     # ------------------------------------------------------------------ pairs
-    def routes(self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0) -> PathSet:
+    def routes(
+        self, src: ArrayLike, dst: ArrayLike, qp: ArrayLike | int = 0, *, of: int | None = None
+    ) -> PathSet:
         """Return the path of each pair: the kernel's between hosts, the only one inside."""
         rows = [np.atleast_1d(column).astype(np.int64) for column in (src, dst, qp)]
         keys = list(zip(*(column.tolist() for column in np.broadcast_arrays(*rows)), strict=True))

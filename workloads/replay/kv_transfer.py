@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from railweave.collectives.structure import check_nodes
 from railweave.fabric.flow import Flow
 from railweave.workloads.kv_transfer import kv_matrix
 from railweave.workloads.limits import MOST_REQUESTS, MOST_TOKENS
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import simpy
 
 __all__ = ["KvTransferModel", "cache_flows"]
+
+_MOST_FLOWS = 2**20  # a record each
 
 
 class KvTransferModel(OfModel):
@@ -68,8 +69,13 @@ def cache_flows(workload: KvTransferModel, context: WorkloadContext) -> list[Flo
             prefill_pp=workload.prefill.pp, decode_pp=workload.decode.pp,
             kv_dtype=workload.kv_dtype,
         ).transfers  # fmt: skip
-        requests = workload.requests or max(workload.replicas.values())
-        check_nodes(requests * len(moved))
+    requests = workload.requests or max(workload.replicas.values())
+    if requests * len(moved) > _MOST_FLOWS:
+        raise context.error(
+            f"{requests:,} caches go as {requests * len(moved):,} flows",
+            at=("requests",),
+            expected=f"at most {_MOST_FLOWS:,} flows",
+        )
     for pool in pools.values():
         context.occupy(gpu for replica in pool for gpu in replica)
     flows = []
