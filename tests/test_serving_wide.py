@@ -72,6 +72,18 @@ def test_an_all_to_all_is_that_of_a_step_of_the_same_tokens(mode: str) -> None:
         assert expected // (H + 4 * H // 128 + 16 + 2 * H) <= EP * 8
 
 
+@pytest.mark.parametrize(
+    ("tp", "backend"), [(1, "allgather_reducescatter"), (1, "all_to_all"), (2, "mixed")]
+)
+def test_a_step_is_that_of_the_workload_inference_to_the_picosecond(tp: int, backend: str) -> None:
+    divided = {"tp": tp, "dp": EP // tp, "ep": EP, "ep_backend": backend, "placement": HERE}
+    step = {"kind": "inference", "model": "qwen3-30b-a3b", "batch": 8, "tokens": 63, **divided}
+    alone = run_scenario({"schema": 1, "topology": "h100-rail-8", "workload": step})
+    served = serve([{"prompt": 64, "output": 2}] * 8, prefill={"tp": 4}, decode=divided)
+    first = next(span for span in served.tracks if span.track == "decode0.dp0")
+    assert first.end_ps - first.start_ps == alone.raise_for_status().steps[0]["step_ps"]
+
+
 def test_a_cache_goes_to_the_one_attention_replica_that_decodes_it() -> None:
     """A latent cache is whole on each rank: a replica of eight pulls it eight times."""
     one = [{"prompt": 160, "output": 2}]
