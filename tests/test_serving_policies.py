@@ -308,10 +308,12 @@ def test_one_nic_for_all_takes_eight_times_as_long() -> None:
 
 
 def test_names_are_those_of_vllm_bench() -> None:
-    result = serve(requests=[{"prompt": 100, "output": 5}] * 3, slo={"ttft": "1s"})
+    too_long = {"prompt": 200_000, "output": 5}
+    listed = [{"prompt": 100, "output": 5}] * 3 + [too_long]
+    result = serve(requests=listed, slo={"ttft": "1s"})
     bench, own = result.serving["vllm_bench"], result.serving
     assert bench["mean_ttft_ms"] == pytest.approx(own["ttft_ps"]["mean"] / 1e9, rel=1e-6)
-    assert bench["total_output_tokens"] == 15
+    assert (bench["completed"], bench["failed"], bench["total_output_tokens"]) == (3, 1, 15)
     assert bench["p99_itl_ms"] == own["itl_ps"]["p99"] / 1e9
     assert bench["request_goodput"] == bench["request_throughput"]
     assert own["itl_ps"]["count"] == 12

@@ -41,7 +41,12 @@ def _times(name: str, values: Sequence[int]) -> dict[str, float]:
 
 
 def bench_metrics(
-    done: Sequence[Request], gaps: Counted, span_ps: int, slo: Mapping[str, Any] | None
+    done: Sequence[Request],
+    gaps: Counted,
+    span_ps: int,
+    slo: Mapping[str, Any] | None,
+    *,
+    failed: int,
 ) -> dict[str, Any]:
     """Return the metrics of completed requests.
 
@@ -55,11 +60,14 @@ def bench_metrics(
         From the start to the last token.
     slo
         Requests that met every limit, as the report has them.
+    failed
+        Requests that were rejected or not finished.
     """
     prompt = sum(request.prompt_tokens for request in done)
     output = sum(request.output_tokens for request in done)
     found: dict[str, Any] = {
         "completed": len(done),
+        "failed": failed,
         "duration": round(span_ps / PS_PER_S, 9),
         "total_input_tokens": prompt,
         "total_output_tokens": output,

@@ -98,7 +98,10 @@ class ServingReport:
         if self._workload.slo is not None:
             summary["slo"] = self._slo(done, span_ps)
         summary |= self._beyond(done, apart)
-        summary["vllm_bench"] = bench_metrics(done, gaps, span_ps, summary.get("slo"))
+        failed = len(self._requests) - len(done)
+        summary["vllm_bench"] = bench_metrics(
+            done, gaps, span_ps, summary.get("slo"), failed=failed
+        )
         return summary
 
     def _beyond(self, done: Sequence[Request], apart: Sequence[Request]) -> dict[str, Any]:
