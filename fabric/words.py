@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["listed", "plural"]
+__all__ = ["listed", "plural", "shown_size"]
 
 
 def plural(count: int, noun: str) -> str:
@@ -37,3 +37,17 @@ def listed(names: Sequence[str], *, between: str = ", ", most: int = 8) -> str:
     if len(names) <= most:
         return between.join(names)
     return between.join([*names[:most], f"{len(names) - most:,} more"])
+
+
+def shown_size(size_bytes: int) -> str:
+    """Write a size for reading: four digits, in binary units.
+
+    Examples
+    --------
+    >>> shown_size(9_524_544), shown_size(40_000), shown_size(700)
+    ('9.083 MiB', '39.06 KiB', '700 B')
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes} B"

@@ -181,7 +181,7 @@ def test_lines_of_a_custom_file(tmp_path):
         found["cable-reach"].message
     )
     assert found["ecn-before-pfc"].line == 9
-    assert "before any mark (kmin 39062.5KiB)" in found["ecn-before-pfc"].message
+    assert "before any mark (kmin 38.15 MiB)" in found["ecn-before-pfc"].message
 
 
 def test_headroom_that_does_not_fit_the_buffer():
@@ -190,7 +190,7 @@ def test_headroom_that_does_not_fit_the_buffer():
     spec = load_topology(content)
     found = [f for f in check(build_topology(spec), spec) if f.rule == "headroom"]
     assert [f.level for f in found] == ["error", "error"]
-    assert "take 15057KiB of a buffer of 11718.75KiB (802.1Qbb)" in found[0].message
+    assert "take 14.7 MiB of a buffer of 11.44 MiB (802.1Qbb)" in found[0].message
 
 
 def ring(tier=""):

@@ -366,7 +366,12 @@ def test_cables_of_the_bill_are_counted_by_length():
 
 
 def test_a_total_that_lacks_prices_says_so(call, tmp_path):
-    for words in (("bom", "h100-dual-plane-512"), ("review", "h100-dual-plane-512")):
-        _, out, _ = call(*words)
-        assert "2,941,700 USD, without aoc-200g, fibre: unpriced" in out
-        assert "25.97 kW, without aoc-200g: of unknown power" in out
+    _, out, _ = call("bom", "h100-dual-plane-512")
+    assert "2,941,700 USD, without aoc-200g, fibre: unpriced" in out
+    assert "25.97 kW, without aoc-200g: of unknown power" in out
+    _, out, _ = call("review", "h100-dual-plane-512", "-o", "out")
+    row = next(line for line in out.splitlines() if line.startswith("  fabric "))
+    assert "without aoc-200g, fibre: unpriced and without aoc-200g: of unknown power" in row
+    assert "2,941,700 USD" in row
+    page = (tmp_path / "out/review.html").read_text()
+    assert "<dt>cost of the fabric</dt><dd>2,941,700 USD<small>without aoc-200g" in page

@@ -137,9 +137,9 @@ def _figures(
     classes: Mapping[str, ClassFigures],
     busiest: tuple[str, float] | None,
 ) -> RunFigures:
-    network = data["network"]
+    name, network = str(data["name"]), data["network"]
     return RunFigures(
-        name=str(data["name"]),
+        name=name,
         engine=str(data["engine"]),
         status=str(data["status"]),
         time_ps=int(data["sim_time_ps"]),

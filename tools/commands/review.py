@@ -141,8 +141,9 @@ def _sections(found: "Review") -> list[_Section]:
         )
         for line in bill.lines
     ]
-    totals = fabric_totals(bill)
-    lines.append(("fabric", "", "", "", "", totals["cost"], totals["power"]))
+    cost, power = (said.partition(", ") for said in fabric_totals(bill).values())
+    without = " and ".join(part for part in dict.fromkeys((cost[2], power[2])) if part)
+    lines.append(("fabric", without, "", "", "", cost[0], power[0]))
     jobs = [
         (name, shown_time(job.time_ps), shown_time(job.bound_ps), job.run)
         for name, job in found.workloads.items()

@@ -113,9 +113,9 @@ def fact_dict(fact: "Fact") -> dict[str, Any]:
 def _show(report: "Report", name: str, errors: int, warnings: int, *, facts: bool) -> None:
     for found in report.findings:
         level = paint(f"{found.level:<7}", _COLOUR.get(found.level, "bold"))
-        first, *more = found.message.split("; ") if len(found.message) > _LINE else [found.message]
+        first, *parts = found.message.split("; ") if len(found.message) > _LINE else [found.message]
         emit(f"{level}  {found.rule}: {first}")
-        for part in more:
+        for part in parts:
             emit(f"{' ' * 9}{part}")
         rows = [
             ("at", found.place),

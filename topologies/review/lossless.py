@@ -22,8 +22,8 @@ from railweave.fabric.packet.settings import (
     headroom_bytes,
     most_response_ps,
 )
-from railweave.fabric.units import format_rate, format_size
-from railweave.fabric.words import plural
+from railweave.fabric.units import format_rate
+from railweave.fabric.words import plural, shown_size
 from railweave.topologies.review.case import listed
 from railweave.topologies.review.findings import Fact, Found, check_named
 
@@ -145,7 +145,7 @@ def headroom(case: Case) -> Iterator[Found | Fact]:
     for one in budgets:
         name = case.name(one.switch)
         said = f"{name} and {one.alike - 1} like it" if one.alike > 1 else name
-        taken = f"{format_size(one.headroom)} of headroom for {plural(one.ports, 'port')} ({rule})"
+        taken = f"{shown_size(one.headroom)} of headroom for {plural(one.ports, 'port')} ({rule})"
         values: dict[str, object] = {
             "switch": name,
             "ports": one.ports,
@@ -165,8 +165,8 @@ def headroom(case: Case) -> Iterator[Found | Fact]:
             continue
         yield Fact(
             rule="headroom",
-            text=f"{said}: {taken}, of a buffer of {format_size(one.buffer)}; the mlx5 driver "
-            f"would take {format_size(one.driver)}",
+            text=f"{said}: {taken}, of a buffer of {shown_size(one.buffer)}; the mlx5 driver "
+            f"would take {shown_size(one.driver)}",
             values=values,
         )
         if one.shared <= 0 or one.shared < _PART_LEFT * one.buffer:
@@ -174,8 +174,8 @@ def headroom(case: Case) -> Iterator[Found | Fact]:
             yield Found(
                 level="error" if over else "warning",
                 message=f"{said}: reserve and headroom of {plural(one.ports, 'port')} take "
-                f"{format_size(one.headroom + one.reserve)} of a buffer of "
-                f"{format_size(one.buffer)} ({rule})",
+                f"{shown_size(one.headroom + one.reserve)} of a buffer of "
+                f"{shown_size(one.buffer)} ({rule})",
                 where=(name,),
                 devices=frozenset((one.switch,)),
                 at=one.switch,
@@ -223,9 +223,9 @@ def ecn_before_pfc(case: Case) -> Iterator[Found | Fact]:
             continue
         yield Fact(
             rule="ecn-before-pfc",
-            text=f"{name}: marks from {format_size(kmin)} to {format_size(kmax)} at "
-            f"{format_rate(rate)}; pauses above {format_size(first)} of one ingress, "
-            f"{format_size(last)} each when all {one.ports} are full",
+            text=f"{name}: marks from {shown_size(kmin)} to {shown_size(kmax)} at "
+            f"{format_rate(rate)}; pauses above {shown_size(first)} of one ingress, "
+            f"{shown_size(last)} each when all {one.ports} are full",
             values={
                 "switch": name,
                 "kmin_bytes": kmin,
@@ -238,11 +238,11 @@ def ecn_before_pfc(case: Case) -> Iterator[Found | Fact]:
             never = kmin >= first
             yield Found(
                 level="error" if never else "warning",
-                message=f"{name}: a pause is sent above {format_size(first)}, "
+                message=f"{name}: a pause is sent above {shown_size(first)}, "
                 + (
-                    f"before any mark (kmin {format_size(kmin)})"
+                    f"before any mark (kmin {shown_size(kmin)})"
                     if never
-                    else f"before all packets are marked (kmax {format_size(kmax)})"
+                    else f"before all packets are marked (kmax {shown_size(kmax)})"
                 ),
                 where=(name,),
                 devices=frozenset((one.switch,)),
