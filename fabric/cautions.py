@@ -66,8 +66,8 @@ def _incast(table: PathTable, full: NDArray[np.bool_]) -> list[str]:
 
 
 def _circle(fabric: Fabric, in_use: PathsInUse) -> list[str]:
-    """Name a circle of links that can wait for each other; up/down routes have none."""
-    if not np.any(fabric.tier[fabric.switches] < 0):
+    """Name a circle of links that can wait for each other; routes up and down have none."""
+    if not in_use.pinned and not np.any(fabric.tier[fabric.switches] < 0):
         return []
     found = first_cycle(fabric, in_use.by_priority(LOSSLESS_PRIORITY))
     if not found:

@@ -26,10 +26,14 @@ class PathsInUse:
 
     def __init__(self, table: PathTable) -> None:
         self._table = table
+        self.pinned = False  # some are not of routing's choice
         self._taken: dict[int | None, NDArray[np.bool_]] = {}
 
-    def note(self, paths: NDArray[np.int32], priority: int | None = None) -> None:
+    def note(
+        self, paths: NDArray[np.int32], priority: int | None = None, *, pinned: bool = False
+    ) -> None:
         """Note paths that work of a priority takes; -1 stands for none."""
+        self.pinned |= pinned
         paths = paths[paths >= 0]
         known = self._taken.get(priority)
         room = int(paths.max(initial=-1)) + 1

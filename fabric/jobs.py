@@ -124,7 +124,7 @@ class JobEngine(Engine):
         if flow.qps is not None and flow.qps < 1:
             raise InputError(f"flow '{flow.id}' has {flow.qps} queue pairs", expected="1 or more")
         bound = self._bind_flow(flow)
-        self.in_use.note(bound.path, flow.priority)
+        self.in_use.note(bound.path, flow.priority, pinned=flow.path is not None)
         job = Job(bound, self._event(), int(self.env.now), 1, flow.tag, flow, len(self._records))
         self._records.append(self._record(job, end_ps=-1))
         self._begin(job)

@@ -224,6 +224,32 @@ def test_links_wait_for_others_of_their_priority_alone(
     assert any("in a circle" in line for line in result.raise_for_status().warnings) is circle
 
 
+@pytest.mark.parametrize("engine", ["packet", "fluid"])
+def test_pinned_paths_that_go_down_and_up_again_can_close_a_circle(engine: str) -> None:
+    """Four leaves in a ring of four spines: each flow goes over two of them, through a valley."""
+    ring = range(4)
+    topology = {
+        "kind": "custom",
+        "nodes": {f"h{i}": "host" for i in ring}
+        | {f"l{i}": {"type": "switch", "tier": "leaf"} for i in ring}
+        | {f"s{i}": {"type": "switch", "tier": "spine"} for i in ring},
+        "links": [
+            {"ends": list(ends), "rate": "100Gbps", "delay": "500ns"}
+            for i in ring
+            for ends in ((f"h{i}", f"l{i}"), (f"l{i}", f"s{i}"), (f"s{i}", f"l{(i + 1) % 4}"))
+        ],
+    }
+    flows = [
+        {"id": f"f{i}", "src": f"h{i}", "dst": f"h{(i + 2) % 4}", "size": "8kB",
+         "path": [f"h{i}", f"l{i}", f"s{i}", f"l{(i + 1) % 4}", f"s{(i + 1) % 4}",
+                  f"l{(i + 2) % 4}", f"h{(i + 2) % 4}"]}
+        for i in ring
+    ]  # fmt: skip
+    for n, told in ((4, True), (3, False)):
+        result = run_scenario(scenario(topology, flows[:n]) | {"engine": engine})
+        assert any("circle" in line for line in result.raise_for_status().warnings) is told
+
+
 def test_a_lossy_priority_waits_for_nothing() -> None:
     flows = [
         {"id": f"h{i}", "src": f"h{i}", "dst": f"h{(i + 2) % 3}", "size": "8kB", "priority": 4,

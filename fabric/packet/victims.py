@@ -70,8 +70,7 @@ def waiting_cautions(engine: PacketEngine) -> list[str]:
     same priority alone, and where its priority is lossless there.
     """
     fabric, state = engine.fabric, engine.state
-    pinned = any(record.flow.path is not None for record in engine.records())
-    if engine.cycle or not (pinned or np.any(fabric.tier[fabric.switches] < 0)):
+    if engine.cycle or not (engine.in_use.pinned or np.any(fabric.tier[fabric.switches] < 0)):
         return []
     paths = engine.in_use.by_priority(engine.packet.priority)
     kind = state.ingress.kind.reshape(fabric.n_links, -1)
