@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.packet.engine import PacketEngine
 from railweave.runner import prepare, run_scenario
 from railweave.scenario import load_scenario
+from railweave.tools.cli import run_command_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 US = 10**6
 MS = 1000 * US
@@ -76,6 +82,14 @@ def test_no_byte_is_lost_for_good(recovery: str, policy: str, lasts: str | None)
     assert [row["at_ps"] for row in net["reroutes"]] == times
     clean = run_scenario(merged(leaf_spine(routing=base["routing"]), **RECOVERIES[recovery]))
     assert max(r.end_ps for r in result.records) > max(r.end_ps for r in clean.records)
+
+
+def test_the_command_tells_what_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(leaf_spine(faults=[DOWN | {"for": "150us"}])))
+    assert run_command_line(["run", str(file), "-o", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"200 us +routes +[12] changed, [12] queue pairs moved", said), said
 
 
 def test_what_is_on_the_wire_and_in_the_queue_is_lost_exactly() -> None:
@@ -203,6 +217,8 @@ def test_a_storm_stops_who_it_pauses_and_whoever_is_behind() -> None:
     by_id = {r.flow.id: r.fct_ps for r in result.records}
     was = {r.flow.id: r.fct_ps for r in calm.records}
     assert by_id["f1"] > was["f1"]  # a victim: it shares h1's cable with f2
+    (victim,) = result.network["victims"]
+    assert (victim["flow"], victim["root_port"]) == ("f1", "l1:0>h2/nic0:0")
 
 
 def test_an_endless_storm_without_a_watchdog_is_told() -> None:

@@ -2,9 +2,9 @@
 """Victims of pauses: flows slowed though none of their own ports had too much to carry.
 
 A paused port holds back whoever crosses it. Behind it, downstream, lies the root of the congestion
-tree: a port that was not paused itself, at which more arrived than it could carry. A flow that
-crosses a paused port but no root is a victim (Guo et al., "RDMA over commodity Ethernet at scale",
-SIGCOMM 2016).
+tree: a port that was not paused itself, at which more arrived than it could carry, or one that its
+host paused. A flow that crosses a paused port but no root is a victim (Guo et al., "RDMA over
+commodity Ethernet at scale", SIGCOMM 2016).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railweave.fabric.dependency import first_cycle
+from railweave.fabric.graph import DeviceKind
 from railweave.fabric.words import listed
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def victims(engine: PacketEngine, paused_ps: NDArray[np.int64]) -> list[dict[str
         if slowdown < _SLOWED or not len(held) or roots[path].any():
             continue
         root = _root(engine, int(held[-1]), full, paused_ps)
-        if root >= 0:
+        if root >= 0 and root not in path:
             found.append((slowdown, record.flow.id, root))
     found.sort(key=lambda victim: (-victim[0], victim[1]))
     return [
@@ -88,7 +89,10 @@ def waiting_cautions(engine: PacketEngine) -> list[str]:
 def _root(
     engine: PacketEngine, link: int, full: NDArray[np.bool_], paused_ps: NDArray[np.int64]
 ) -> int:
-    """Follow a paused port downstream, always to the fullest queue, to one that was not paused."""
+    """Follow a paused port downstream, always to the fullest queue, to one that was not paused.
+
+    A port that a host paused is as far as it goes.
+    """
     fabric, peak = engine.fabric, engine.state.egress.peak
     classes = len(engine.state.priorities)
     ptr, out = fabric.out_links
@@ -98,7 +102,7 @@ def _root(
         device = fabric.link_dst[link]
         ways = [int(way) for way in out[ptr[device] : ptr[device + 1]] if full[way]]
         if not ways:
-            return -1
+            return link if fabric.kind[device] == DeviceKind.NIC else -1
         link = max(
             ways, key=lambda way: (int(peak[way * classes : (way + 1) * classes].max()), -way)
         )

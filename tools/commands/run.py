@@ -144,6 +144,13 @@ def _quantum(quantum: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 _FAULTS_SHOWN = 20
 
 
+def _moved(reroute: Mapping[str, Any]) -> str:
+    """Say what went over to other paths: messages of a fluid run, queue pairs of packets."""
+    if "messages" in reroute:
+        return f"{reroute['messages']} in flight"
+    return f"{reroute['queue_pairs']} queue pairs"
+
+
 def _faults(network: Mapping[str, Any]) -> str:
     """Write what broke and came back when, and what routing made of it."""
     rows = [
@@ -152,7 +159,7 @@ def _faults(network: Mapping[str, Any]) -> str:
         (
             one["at_ps"],
             "routes",
-            f"{one['paths']} changed, {one['messages']} in flight moved"
+            f"{one['paths']} changed, {_moved(one)} moved"
             + (f", {one['without_route']} missing" if one["without_route"] else ""),
         )
         for one in network.get("reroutes", ())
