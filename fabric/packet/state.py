@@ -330,8 +330,9 @@ class PacketState:
         links: NDArray[np.int64],
         back: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> None:
-        """Cap what is under way: the empty path's bandwidth-delay product (IRN), and what an ACK
-        answers: those frames have arrived, but nothing says so before the last of them has.
+        """Cap what is under way: the empty path's bandwidth-delay product (IRN), and an ACK's frames.
+
+        The frames that one ACK answers have arrived, but nothing says so before the last of them.
         """
         fabric = self.fabric
         frame = int(self.run.mtu + self.run.overhead)
