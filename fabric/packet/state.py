@@ -330,9 +330,10 @@ class PacketState:
         links: NDArray[np.int64],
         back: tuple[NDArray[np.int64], NDArray[np.int64]],
     ) -> None:
-        """Cap what is under way: the empty path's bandwidth-delay product (IRN), and an ACK's frames.
+        """Cap what is under way: the empty path's bandwidth-delay product, and what an ACK answers.
 
-        The frames that one ACK answers have arrived, but nothing says so before the last of them.
+        The product as in IRN. The frames that one ACK answers have arrived, but nothing says so
+        before the last of them has.
         """
         fabric = self.fabric
         frame = int(self.run.mtu + self.run.overhead)
