@@ -80,6 +80,8 @@ def test_each_way_to_route_is_a_row_and_hashing_costs_time(capsys, monkeypatch, 
         (("--routing", "ecmp:many"), "'many' is not a number of queue pairs"),
         (("--routing", "adaptive"), "adaptive routing needs packets"),
         (("--workload", "job.yaml"), "two workloads have one name"),
+        (("--max-oversubscription", "0:1"), "--max-oversubscription: '0:1' has a zero"),
+        (("--budget", "5"), "--budget: '5' is no price"),
     ],
 )
 def test_bad_ways_to_route(capsys, monkeypatch, tmp_path, words, said):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from railweave.tools.opening import open_topology
+from railweave.tools.opening import in_option, open_topology
 from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ def bom(
 
     hall = Hall()
     if rack_power is not None:
-        hall = replace(hall, power_mw=parse_power_mw(rack_power))
+        with in_option("--rack-power"):
+            power_mw = parse_power_mw(rack_power)
+        hall = replace(hall, power_mw=power_mw)
     if rack_units is not None:
         hall = replace(hall, units=rack_units)
     table = load_prices(prices) if prices is not None else PriceList()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from railweave.tools.opening import in_option
 from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ def design(
     from railweave.tools.job_time import load_on
     from railweave.tools.prices import load_prices, parse_price
 
-    most = parse_ratio(max_oversubscription)
-    limit = parse_price(budget) if budget is not None else None
+    with in_option("--max-oversubscription"):
+        most = parse_ratio(max_oversubscription)
+    with in_option("--budget"):
+        limit = parse_price(budget) if budget is not None else None
     table = load_prices(prices) if prices is not None else None
     workloads = {path.stem: path for path in workload or ()}
     if len(workloads) < len(workload or ()):
