@@ -25,18 +25,14 @@ from railweave.fabric.packet.layout import (
     LOW_BITS,
     LOW_MASK,
     NONE,
-    TALLY_BITS,
-    WORDS,
 )
 from railweave.fabric.packet.lookahead import FAR, fetch_named
 
 __all__ = ["pull", "push"]
 
 _TIME_SHIFT = CLASS_SHIFT + 4
-_TALLY = BUCKETS + WORDS
 _SHORT = 16  # runs that rise are no shorter; insertion sees to it
-_MANY = 48  # events are dealt out by time first
-_LEAST_BITS = 6
+_CLOSE = 3  # places off its place, which a merge would cost more than
 
 
 @jit(inline=True)
@@ -57,9 +53,7 @@ def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any
                 wheel[BUCKETS + (slot >> 5)] |= 1 << (slot & 31)
                 if bucket < run.scan:
                     run.scan = bucket
-                for i in range(1, BEHIND):
-                    ev[fresh + i].next = NONE
-            else:
+            else:  # those that there are not are never asked for
                 for i in range(1, BEHIND):
                     ev[fresh + i].next = ev[number - BLOCK + i].next
             number = fresh
@@ -128,52 +122,19 @@ def _after(near: Any, a: Any, b: Any) -> Any:
 
 
 @jit(inline=True)
-def _deal(near: Any, wheel: Any, first: Any, count: Any) -> None:
-    """Deal ``near[first:first + count]`` out to ``near[:count]`` by time, about one to a part."""
-    bits = _LEAST_BITS
-    while bits < TALLY_BITS and (1 << bits) < count:
-        bits += 1
-    shift = _TIME_SHIFT + LOW_BITS - bits
-    for part in range(_TALLY, _TALLY + (1 << bits)):
-        wheel[part] = 0
-    for i in range(first, first + count):
-        wheel[_TALLY + (near[i].key >> shift)] += 1
-    to = np.int64(0)
-    for part in range(_TALLY, _TALLY + (1 << bits)):
-        there = wheel[part]
-        wheel[part] = to
-        to += there
-    for i in range(first, first + count):
-        part = _TALLY + (near[i].key >> shift)
-        to = wheel[part]
-        wheel[part] = to + 1
-        near[to].key = near[i].key
-        near[to].arg = near[i].arg
-
-
-@jit(inline=True)
-def _sort(near: Any, wheel: Any, first: Any, end: Any) -> Any:
+def _sort(near: Any, first: Any, end: Any) -> Any:
     """Sort ``near[first:end]``, which is more than half empty before; return where it lies then.
 
-    Events were added in some runs that rise (arrivals, ends of frames), and many are dealt out by
-    time first. What is a few places off its place is put there; runs that rise are merged.
+    Events were added in some runs that rise (arrivals, ends of frames), so runs that rise are
+    merged. Insertion makes short ones longer, and puts what is a few places off into its place.
     """
     n = end - first
-    at = first + 1
-    while at < end and not _after(near, at - 1, at):
-        at += 1
-    if at == end:
-        return first
-    if n >= _MANY:
-        _deal(near, wheel, first, n)
-        first = np.int64(0)
-        end = n
     at = first
     while at < end:
         stop = at + 1
         while stop < end:
             if _after(near, stop - 1, stop):
-                if stop - at >= _SHORT and _after(near, stop - _SHORT, stop):
+                if stop - at >= _SHORT and _after(near, stop - _CLOSE, stop):
                     break
                 key = near[stop].key
                 arg = near[stop].arg
@@ -188,7 +149,7 @@ def _sort(near: Any, wheel: Any, first: Any, end: Any) -> Any:
                 near[to].arg = arg
             stop += 1
         at = stop
-    other = np.int64(0) if first >= n else n
+    other = np.int64(0)
     while True:
         out = other
         a = first
@@ -221,10 +182,11 @@ def _sort(near: Any, wheel: Any, first: Any, end: Any) -> Any:
 
 @jit(inline=True)
 def _fetch_block(ev: Any, number: Any) -> None:
-    """Fetch the block of an event."""
-    block = number & ~(BLOCK - 1)
-    prefetch(ev, block, 0)
-    prefetch(ev, block, 1)
+    """Fetch the block of an event, if there is one."""
+    if number >= 0:
+        block = number & ~(BLOCK - 1)
+        prefetch(ev, block, 0)
+        prefetch(ev, block, 1)
 
 
 @jit(inline=True)
@@ -263,12 +225,14 @@ def _open_bucket(
     # What was added last comes first: written from the end on, it is in order again.
     first = len(near)
     block = number & ~(BLOCK - 1)
-    for i in range(BEHIND - 1):
-        _fetch_block(ev, np.int64(ev[block + i].next))
+    if ev[block].next >= 0:
+        for i in range(BEHIND - 1):
+            _fetch_block(ev, np.int64(ev[block + i].next))
     while number >= 0:
         block = number & ~(BLOCK - 1)
         after = np.int64(ev[block].next)
-        _fetch_block(ev, np.int64(ev[block + BEHIND - 1].next))
+        if after >= 0:
+            _fetch_block(ev, np.int64(ev[block + BEHIND - 1].next))
         while number >= block:
             event = ev[number]
             first -= 1
@@ -285,11 +249,12 @@ def _open_bucket(
     run.bucket = bucket
     run.scan = bucket + 1
     if count > 1:
-        first = _sort(near, wheel, first, first + count)
+        first = _sort(near, first, first + count)
     run.at = first
     run.count = first + count
-    for i in range(first, first + min(count, FAR)):
-        fetch_named(run.classes, near[i].key, near[i].arg, packets, ports, egress, ingress, qps)
+    if run.fetch == 1:
+        for i in range(first, first + min(count, FAR)):
+            fetch_named(run.classes, near[i].key, near[i].arg, packets, ports, egress, ingress, qps)
 
 
 @jit(inline=True)

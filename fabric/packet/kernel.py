@@ -210,7 +210,8 @@ def advance(
             if run.far == 0 and run.in_wheel == 0 and run.at >= run.count:
                 return IDLE
             return REACHED
-        fetch_next(run, near, packets, ports, egress, ingress, qps, hops)
+        if run.fetch == 1:
+            fetch_next(run, near, packets, ports, egress, ingress, qps, hops)
         now = run.ev_time
         run.now = now
         run.events += 1

@@ -21,7 +21,6 @@ LOW_BITS: Final = 13
 LOW_MASK: Final = (1 << LOW_BITS) - 1
 BUCKETS: Final = 2048
 WORDS: Final = BUCKETS // 32
-TALLY_BITS: Final = 11  # and so many numbers, as a power of two, to deal out a bucket by
 BLOCK: Final = 8  # events of a bucket that lie together
 BEHIND: Final = 4  # blocks of a bucket that one block knows
 
@@ -141,6 +140,7 @@ RUN: Final = np.dtype(
         ("ev_key", "i8"),
         ("ev_arg", "i8"),
         ("events", "i8"),
+        ("fetch", "i8"),  # 1: rows lie beyond the nearest caches
         ("tracing", "i8"),
         ("traced", "i8"),  # rows of the trace in use
         ("digest", "u8"),  # of all events, in order

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PacketState"]
 
+_NEAR_BYTES = 2**18  # of the caches that need no fetching ahead: most have as much (measured)
 _PACKETS = 64  # rows made for each link: rows that are never used take no memory
 
 
@@ -102,7 +103,7 @@ class PacketState:
         self.far = records(lay.FAR, 0)
         self.near = records(lay.NEAR, 0)
         self.packets = records(lay.PACKET, 0)
-        self.wheel = np.zeros(lay.BUCKETS + lay.WORDS + (1 << lay.TALLY_BITS), np.int64)
+        self.wheel = np.zeros(lay.BUCKETS + lay.WORDS, np.int64)
         self.wheel[: lay.BUCKETS] = lay.NONE
         self.qps = records(lay.QP, 16)
         self.rates = records(lay.RATE_STATE, 16)
@@ -255,6 +256,8 @@ class PacketState:
             self.qps = grown(self.qps, self.n_qps)
             self.rates = grown(self.rates, len(self.qps))
             self.lanes = grown(self.lanes, len(self.qps))
+            rows = 3 * fabric.n_links + 2 * self.n_qps  # lines of 64 bytes that frames need
+            self.run.fetch = int(64 * rows > _NEAR_BYTES)
         else:
             numbers = np.array([into])
             self._keep_counts(into)
