@@ -12,6 +12,7 @@ from railweave.fabric.failover import on_nics_left
 from railweave.fabric.faults import Fault, plan_faults
 from railweave.run_folder import RunFolder, Stopwatch
 from railweave.runner import run_scenario
+from railweave.tools.columns import columns_of
 from railweave.tools.drawn_run import as_run, overlay_of
 from railweave.tools.render import draw
 from railweave.topologies.load import build_topology, load_topology
@@ -132,6 +133,15 @@ def test_the_stack_is_one_drawing(tmp_path: Path) -> None:
             assert f">{name}<" in picture
     with pytest.raises(InputError, match="is not a link of this topology"):
         overlay_of(bare, run=folder, overlay="utilisation", flow=None)
+
+
+def test_groups_can_still_be_told_apart_in_a_drawing() -> None:
+    fabric = build_topology(load_topology("h100-rail-512"))
+    plain = columns_of(fabric, ("0",))
+    beside = columns_of(FrontendModel().network.join(fabric), ("0",))
+    assert beside[:-1] == plain
+    assert beside[-1].title == "front end"
+    assert len(beside[-1].hosts) == 3
 
 
 def test_many_servers_get_leaves_under_a_spine() -> None:

@@ -62,11 +62,15 @@ def columns_of(fabric: Fabric, expand: Sequence[str] | None) -> list[Column]:
     if expand is None:
         expand = ("all" if len(fabric.gpus) <= COLLAPSE_ABOVE else "none",)
     group = host_groups(fabric)
+    everybody = np.arange(len(group))
     if "all" in expand:
-        return _numbered(group, named=True)
-    columns = _numbered(group, named=False)
+        return _numbered(group, everybody, named=True)
+    front = _front_hosts(fabric)
+    columns = _numbered(group, np.setdiff1d(everybody, front), named=False)
     if len(columns) < 2:  # no groups, or one of all hosts, which would say nothing
         columns = max(columns, _by_leaf(fabric), key=len)
+    if len(front):
+        columns.append(Column("front-end", "front end", tuple(front.tolist()), ()))
     labels = {column.label for column in columns}
     for asked in expand:
         if asked not in labels and asked not in _WORDS:
@@ -110,9 +114,15 @@ def _folded(columns: Sequence[Column]) -> Column:
     )
 
 
-def _numbered(group: NDArray[np.int64], *, named: bool) -> list[Column]:
-    """Return a column per group; without ``named``, none if some host is of no group."""
-    order = np.argsort(group, kind="stable")
+def _front_hosts(fabric: Fabric) -> NDArray[np.int64]:
+    """Return the hosts that stand in the front-end network alone: gateway, clients, storage."""
+    own = fabric.host[~fabric.front_end & (fabric.host >= 0)]
+    return np.setdiff1d(np.arange(len(fabric.host_names)), own)
+
+
+def _numbered(group: NDArray[np.int64], hosts: NDArray[np.int64], *, named: bool) -> list[Column]:
+    """Return a column per group of some hosts; without ``named``, none if one is of no group."""
+    order = hosts[np.argsort(group[hosts], kind="stable")]
     numbers, starts = np.unique(group[order], return_index=True)
     if not len(numbers) or (numbers[0] < 0 and not named):
         return []
@@ -131,8 +141,11 @@ def _numbered(group: NDArray[np.int64], *, named: bool) -> list[Column]:
 def _by_leaf(fabric: Fabric) -> list[Column]:
     """Return a column per set of switches that hosts are cabled to, named after its first."""
     found: dict[frozenset[int], list[int]] = {}
+    aside = set(_front_hosts(fabric).tolist())
     for host, peers in enumerate(peers_of_hosts(fabric)):
-        found.setdefault(peers, []).append(host)
+        if host not in aside:
+            own = frozenset(peer for peer in peers if not fabric.front_end[peer])
+            found.setdefault(own, []).append(host)
     columns: list[Column] = []
     taken: set[str] = set()
     for peers, hosts in found.items():
@@ -152,7 +165,7 @@ def host_groups(fabric: Fabric) -> NDArray[np.int64]:
     group[fabric.host[parts]] = fabric.group[parts]
     if (group < 0).any():
         for host, peers in enumerate(peers_of_hosts(fabric)):
-            found = {int(fabric.group[peer]) for peer in peers}
+            found = {int(fabric.group[peer]) for peer in peers if not fabric.front_end[peer]}
             if group[host] < 0 and len(found) == 1:
                 group[host] = found.pop()
     return group
