@@ -3,8 +3,8 @@
 
 Servers have a front-end NIC each, ``h3/fe0``, cabled to front-end leaves; a front-end spine joins
 the leaves, the gateway, the storage, and the clients (who stand for all of them: the way in from
-outside). Where one leaf is enough there is no spine. No path leads from here to a NIC of the GPUs' fabric or back,
-as in DGX SuperPOD reference architectures, whose in-band network is a fabric of its own.
+outside). Where one leaf is enough there is no spine. No path leads from here to a NIC of the GPUs'
+fabric or back, as in DGX SuperPOD reference architectures, whose in-band network is its own fabric.
 """
 
 from __future__ import annotations
