@@ -18,7 +18,7 @@ from railweave.tools.cli import run_command_line
 from railweave.tools.drawing import compose
 from railweave.tools.drawn_run import overlay_of, with_failures
 from railweave.tools.overlay import measure_of, read_link_loads
-from railweave.tools.palette import DOWN, FAINT, ramp
+from railweave.tools.palette import DOWN, FAINT, RAMP, between, ramp
 from railweave.tools.ranks import IDLE, rank_map
 from railweave.tools.render import draw
 from railweave.topologies.load import build_topology, load_topology
@@ -88,6 +88,21 @@ def test_a_run_without_the_counter_says_which_engine_has_it(fabric: Fabric, tmp_
     folder = RunFolder(tmp_path / "run", name="incast").write(fluid, Stopwatch())
     with pytest.raises(InputError, match="only the packet engine shows drops"):
         read_link_loads(folder, fabric, measure_of("drops"))
+
+
+def test_pictures_of_graphviz_have_the_legends_too(run: Path, fabric: Fabric) -> None:
+    """What a colour means is on the sheet: the ramp, the hottest links, the rails."""
+    dot = draw(fabric, form="dot", loads=read_link_loads(run, fabric)).decode()
+    lines = dot.splitlines()
+    assert 'label="Link utilisation\\l"' in dot
+    assert "Hottest links" in dot
+    swatches = [line for line in lines if line.strip().startswith('"swatch ')]
+    assert len(swatches) > 40  # forty steps of the ramp, and the bars and swatches
+    pale, dark = between(RAMP[0], RAMP[1], 1 / 16), between(RAMP[-2], RAMP[-1], 15 / 16)
+    assert [sum(colour in line for line in swatches) for colour in (pale, dark)] == [1, 1]
+    plain = draw(fabric, form="dot").decode()
+    assert "Link utilisation" not in plain
+    assert 'label="r7\\l"' in plain
 
 
 def test_the_path_of_a_flow_stands_out(run: Path, fabric: Fabric) -> None:

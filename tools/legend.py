@@ -38,19 +38,29 @@ _RAILS_SHOWN: Final = 16
 
 
 def add_panel(
-    scene: Scene, layout: Layout, loads: LinkLoads | None, ranks: RankMap | None = None
+    scene: Scene,
+    layout: Layout,
+    loads: LinkLoads | None,
+    ranks: RankMap | None = None,
+    *,
+    shapes: bool = True,
 ) -> None:
-    """Add the legends, and grow the scene if they are taller than the drawing."""
+    """Add the legends, and grow the scene if they are taller than the drawing.
+
+    Without ``shapes`` nothing is said of what boxes look like: for pictures that have others.
+    """
     panel = Scene()
     x, y = 0.0, 100.0
     if loads is not None:
         y = _utilisation(panel, loads, x, y, means=layout.tiers.collapsed)
         y = _hottest(panel, layout, loads, x, y)
     if ranks is not None:
-        y = _placement(panel, ranks, x, y)
-    y = _rails(panel, layout, loads, x, y)
+        y = _placement(panel, ranks, x, y, numbered=shapes)
+    if shapes or not layout.tiers.collapsed:
+        y = _rails(panel, layout, loads, x, y)
     y = _planes(panel, layout, x, y)
-    y = _shapes(panel, layout, loads, x, y)
+    if shapes:
+        y = _shapes(panel, layout, loads, x, y)
     scene.add(panel, x=layout.right, scale=layout.scale)
     scene.height = max(scene.height, (y + 10) * layout.scale)
 
@@ -60,7 +70,7 @@ def _title(scene: Scene, x: float, y: float, text: str) -> float:
     return y + 14
 
 
-def _placement(scene: Scene, ranks: RankMap, x: float, y: float) -> float:
+def _placement(scene: Scene, ranks: RankMap, x: float, y: float, *, numbered: bool) -> float:
     """Say which colour stands for which workload or pool, and how many GPUs it has."""
     y = _title(scene, x, y, "Placed on GPUs")
     counts = np.bincount(ranks.label_of[ranks.label_of >= 0], minlength=len(ranks.labels))
@@ -72,11 +82,10 @@ def _placement(scene: Scene, ranks: RankMap, x: float, y: float) -> float:
         scene.boxes.append(Box(x=x, y=y - 1, width=13, height=11, fill=colour, radius=2))
         scene.labels.append(Label(x=x + 20, y=y + 8.5, text=text, size=11, anchor="start"))
         y += 19
-    scene.labels.append(
-        Label(
-            x=x, y=y + 10, text="number in a GPU: its rank", size=10.5, anchor="start", colour=MUTED
-        )
-    )
+    if not numbered:
+        return y + 14
+    told = "number in a GPU: its rank"
+    scene.labels.append(Label(x=x, y=y + 10, text=told, size=10.5, anchor="start", colour=MUTED))
     return y + 34
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "PLANE_FILLS",
     "RAMP",
     "SWITCH",
+    "between",
     "class_colours",
     "heat_class",
     "heat_rules",
@@ -122,8 +123,18 @@ def ramp(utilisation: float) -> str:
     """
     place = ramp_place(utilisation) * (len(RAMP) - 1)
     low = min(int(place), len(RAMP) - 2)
-    share = place - low
-    below, above = (int(stop[1:], 16) for stop in RAMP[low : low + 2])
+    return between(RAMP[low], RAMP[low + 1], place - low)
+
+
+def between(first: str, last: str, share: float) -> str:
+    """Return the colour a share of the way from one to another.
+
+    Examples
+    --------
+    >>> between("#000000", "#ff8000", 0.5)
+    '#804000'
+    """
+    below, above = int(first[1:], 16), int(last[1:], 16)
     mixed = 0
     for shift in (16, 8, 0):
         a, b = below >> shift & 255, above >> shift & 255

@@ -8,7 +8,6 @@ minutes beyond about a thousand nodes. In DOT every edge runs from a lower tier 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -16,14 +15,13 @@ import numpy as np
 from railweave.fabric.errors import InputError, MissingToolError, RailweaveError, nearest_name
 from railweave.fabric.words import plural
 from railweave.tools.box_text import box_text
-from railweave.tools.captions import add_captions
 from railweave.tools.draw_cables import describe
 from railweave.tools.drawing import compose
 from railweave.tools.layout import lay_out
 from railweave.tools.palette import DOWN, FAINT, MUTED, SWITCH, line_colour, rail_colour, ramp
 from railweave.tools.ranks import gpus_by_host
+from railweave.tools.render_sheet import Sheet, add_legend, add_margin, text_pixels, words_of
 from railweave.tools.render_svg import to_svg
-from railweave.tools.scene import Scene, text_width
 from railweave.tools.tiers import arrange
 
 if TYPE_CHECKING:
@@ -35,17 +33,13 @@ if TYPE_CHECKING:
     from railweave.tools.layout import Layout
     from railweave.tools.overlay import LinkLoads
     from railweave.tools.ranks import RankMap
-    from railweave.tools.scene import Label
     from railweave.tools.tiers import Bundle, Tiers
 
 __all__ = ["FORMATS", "draw", "picture_format", "to_dot"]
 
 FORMATS: Final = ("svg", "dot", "png", "pdf")
-_POINTS: Final = 0.75  # of a 1/96 inch pixel
 _HEIGHT: Final = 28.0  # pixels: of a box that holds a line of text
 _LINE: Final = 14.0  # pixels: of a line of text
-_GLYPH: Final = 6.6  # pixels: width of a letter
-_GROW_MAX: Final = 4.0
 _COUNTED: Final = 64  # bundles up to which each line says how many cables it is
 _COUNTED_GATHERED: Final = 24  # the same where boxes stand for groups
 _INSTALL: Final = "apt-get install graphviz"
@@ -128,7 +122,7 @@ def _run_graphviz(graph: graphviz.Graph, form: str) -> bytes:
 def _graph(tiers: Tiers, loads: LinkLoads | None, ranks: RankMap | None) -> graphviz.Graph:
     import graphviz
 
-    sheet, fabric = _Sheet.of(lay_out(tiers)), tiers.fabric
+    sheet, fabric = Sheet.of(lay_out(tiers)), tiers.fabric
     title = f"{fabric.name}: {plural(len(fabric.gpus), 'GPU')}"
     if ranks is not None:
         title += f", placement of run {ranks.run}"
@@ -156,44 +150,14 @@ def _graph(tiers: Tiers, loads: LinkLoads | None, ranks: RankMap | None) -> grap
         edge_attr={"color": SWITCH, "fontname": "Helvetica", "fontsize": "8", "fontcolor": MUTED},
     )
     _add_nodes(graph, sheet, ranks)
-    _add_captions(graph, sheet)
+    add_margin(graph, sheet)
+    add_legend(graph, sheet, loads, ranks)
     for bundle in sorted(tiers.bundles, key=lambda b: (_load(b, loads), b.lower, b.upper)):
         _add_edge(graph, sheet.layout, bundle, loads)
     return graph
 
 
-@dataclass(frozen=True)
-class _Sheet:
-    """A layout on Graphviz's sheet, ``grow`` times as large so that narrow boxes hold their words.
-
-    Graphviz cannot turn text upright, and a PNG has no tooltips.
-    """
-
-    layout: Layout
-    grow: float
-
-    @classmethod
-    def of(cls, layout: Layout) -> _Sheet:
-        """Choose how large the sheet of a layout is."""
-        tiers = layout.tiers
-        needed = [
-            _text_pixels(_words(box_text(tiers, number))) / layout.places[number].width
-            for number, node in enumerate(tiers.nodes)
-            if node.collapsed
-        ]
-        return cls(layout, min(_GROW_MAX, max(1.0, *needed, 1.0)))
-
-    def inches(self, pixels: float) -> str:
-        """Return a length in inches."""
-        return f"{pixels * self.grow / 96:.3f}"
-
-    def at(self, x: float, y: float) -> str:
-        """Return a position in points with the origin at the bottom, as Graphviz counts."""
-        points = _POINTS * self.grow
-        return f"{x * points:.2f},{(self.layout.height - y) * points:.2f}!"
-
-
-def _add_nodes(graph: graphviz.Graph, sheet: _Sheet, ranks: RankMap | None) -> None:
+def _add_nodes(graph: graphviz.Graph, sheet: Sheet, ranks: RankMap | None) -> None:
     layout, tiers = sheet.layout, sheet.layout.tiers
     gpus = gpus_by_host(tiers.fabric) if ranks is not None else []
     for level, numbers in tiers.levels.items():
@@ -222,33 +186,6 @@ def _add_nodes(graph: graphviz.Graph, sheet: _Sheet, ranks: RankMap | None) -> N
                     pos=sheet.at(place.x, middle),
                     **look,
                 )
-
-
-def _add_captions(graph: graphviz.Graph, sheet: _Sheet) -> None:
-    """Write what each tier and each class of cables is in the left margin, as the SVG does."""
-    margin = Scene()
-    add_captions(margin, sheet.layout)
-    blocks: list[list[Label]] = []
-    for label in margin.labels:  # the name of a caption is larger than its other lines
-        if not blocks or label.size > blocks[-1][-1].size:
-            blocks.append([])
-        blocks[-1].append(label)
-    with graph.subgraph(name="captions") as part:
-        for number, block in enumerate(blocks):
-            last = block[-1]
-            width = 1.25 * max(text_width(label.text, last.size) for label in block)
-            middle = (block[0].y + last.y) / 2 - last.size * 0.3
-            part.node(
-                f"caption {number}",
-                label="".join(f"{label.text}\\l" for label in block),
-                shape="plaintext",
-                style="",
-                fontsize=f"{last.size * _POINTS * sheet.grow:.1f}",
-                fontcolor=last.colour,
-                width=sheet.inches(width),
-                height=sheet.inches(last.size * 1.4 * len(block)),
-                pos=sheet.at(last.x + width / 2, middle),
-            )
 
 
 def _add_edge(
@@ -283,17 +220,9 @@ def _quoted(name: str) -> str:
     return name.replace(":", "_")
 
 
-def _text_pixels(lines: Sequence[str]) -> float:
-    return max(map(len, lines)) * _GLYPH
-
-
-def _words(lines: Sequence[str]) -> list[str]:
-    return [word for line in lines for word in line.split()]
-
-
 def _fitted(lines: Sequence[str], width: float) -> list[str]:
     """Return the lines, or a word a line, or nothing if they spill over (the tooltip has them)."""
-    for shown in (list(lines), _words(lines)):
-        if _text_pixels(shown) <= width + 0.01:
+    for shown in (list(lines), words_of(lines)):
+        if text_pixels(shown) <= width + 0.01:
             return shown
     return []
