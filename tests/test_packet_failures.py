@@ -13,11 +13,13 @@ import yaml
 from railweave.fabric.errors import InputError
 from railweave.fabric.packet.engine import PacketEngine
 from railweave.runner import prepare, run_scenario
-from railweave.scenario import load_scenario
+from railweave.scenario import Scenario, load_scenario
 from railweave.tools.cli import run_command_line
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from railweave.fabric.packet.settings import PacketSettings
 
 US = 10**6
 MS = 1000 * US
@@ -177,18 +179,29 @@ def test_pauses_do_not_pass_a_link_that_is_down(expiry: bool) -> None:
 
 
 @pytest.mark.parametrize("storm", [False, True])
-def test_wheel_and_heap_give_the_same_run(storm: bool) -> None:
+@pytest.mark.parametrize("change", [{"use_wheel": False}, {"lazy_ends": False}])
+def test_what_only_costs_time_gives_the_same_run(
+    monkeypatch: pytest.MonkeyPatch, storm: bool, change: dict[str, bool]
+) -> None:
+    """A heap instead of the wheel; an event for the end of every frame."""
     dog = {"detect": "300us", "poll": "100us"}
     base = (
         stormy({"for": "900us"}, watchdog=dog)
         if storm
         else leaf_spine(faults=[DOWN | {"for": "200us"}])
     )
+    usual = Scenario.packet.fget
     seen = []
-    for wheel in (True, False):
+    for changed in ({}, change):
+
+        def settings(scenario: Scenario, changed: dict[str, bool] = changed) -> PacketSettings:
+            return replace(usual(scenario), **changed)
+
+        monkeypatch.setattr(Scenario, "packet", property(settings))
         run = prepare(load_scenario(merged(base, recovery="selective-repeat")))
         assert isinstance(run.engine, PacketEngine)
-        run.engine.packet = replace(run.engine.packet, use_wheel=wheel)
+        assert run.engine.state.run.use_wheel == changed.get("use_wheel", True)
+        assert run.engine.state.run.eager == (not changed.get("lazy_ends", True))
         run.env.run()
         seen.append(([record.end_ps for record in run.engine.records()], run.engine.network()))
     assert seen[0] == seen[1]
