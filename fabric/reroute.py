@@ -70,7 +70,7 @@ class ReroutingBinder(Binder):
         self._parked = np.empty(0, np.bool_)
 
     @cached_property
-    def _whole(self) -> Routing:
+    def whole(self) -> Routing:
         """Routes over the fabric with nothing down."""
         fabric = self.routing.fabric
         everything = fabric.with_links(up=np.ones(fabric.n_links, np.bool_))
@@ -111,7 +111,7 @@ class ReroutingBinder(Binder):
         numbers[joined] = self.table.intern(routes)
         apart = np.flatnonzero(~joined)
         if len(apart):
-            would = self.table.intern(self._whole.routes(src[apart], dst[apart], qp[apart]))
+            would = self.table.intern(self.whole.routes(src[apart], dst[apart], qp[apart]))
             numbers[apart] = self.table.park(would)
         self._note(numbers, np.stack((src, dst, qp), axis=1))
         self._parked[numbers[apart]] = True

@@ -86,6 +86,21 @@ def test_no_byte_is_lost_for_good(recovery: str, policy: str, lasts: str | None)
     assert max(r.end_ps for r in result.records) > max(r.end_ps for r in clean.records)
 
 
+@pytest.mark.parametrize("policy", ["ecmp", "spray", "adaptive", "flowlet"])
+def test_a_flow_that_begins_without_a_route_waits_for_one(policy: str) -> None:
+    """h2 is cut off from 100 to 300 us, which routing knows from 200 to 400 us."""
+    base = leaf_spine(faults=[{"at": "100us", "node": "h2", "do": "down", "for": "200us"}])
+    base["routing"] = base["routing"] | {"policy": policy}
+    flow = {"id": "f", "src": "h0", "dst": "h2", "size": "1MB", "start": "250us"}
+    base["workload"] = {
+        "kind": "flows",
+        "flows": [flow, flow | {"id": "g", "src": "h2", "dst": "h0"}],
+    }
+    result = run_scenario(base)
+    delivered(result)
+    assert all(300 * US < record.end_ps < 700 * US for record in result.records)
+
+
 def test_the_command_tells_what_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "s.yaml"
     file.write_text(yaml.safe_dump(leaf_spine(faults=[DOWN | {"for": "150us"}])))

@@ -10,7 +10,13 @@ import numpy as np
 
 from railweave.fabric.binding import Binder, BoundSchedule
 from railweave.fabric.engine import Capabilities, LinkCounters
-from railweave.fabric.errors import InputError, LivelockError, RailweaveError, StalledError
+from railweave.fabric.errors import (
+    InputError,
+    LivelockError,
+    RailweaveError,
+    StalledError,
+    UnreachableError,
+)
 from railweave.fabric.faults import DETECTION_DELAY_PS, LinkChange
 from railweave.fabric.in_use import PathsInUse
 from railweave.fabric.jobs import Job, JobEngine
@@ -204,18 +210,30 @@ class PacketEngine(JobEngine):
 
     def _spread(self, paths: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """One way of each sprayed path (CSR), and the rows where each and its way back begin."""
-        if self._ways is None:
-            self._ways = Ways(self.state, self.binder.routing)
         fabric, ptr, links, rows, back = self.fabric, [0], [], [], []
         for path in paths:
             own = self.table.links_of(path)
             src, dst = int(fabric.link_src[own[0]]), int(fabric.link_dst[own[-1]])
-            row, one = self._ways.first_hop(src, dst)
+            row, one = self._first_hop(src, dst)
             rows.append(row)
-            back.append(self._ways.first_hop(dst, src)[0])
+            back.append(self._first_hop(dst, src)[0])
             links += one
             ptr.append(len(links))
         return tuple(np.array(column, np.int64) for column in (ptr, links, rows, back))
+
+    def _first_hop(self, src: int, dst: int) -> tuple[int, list[int]]:
+        """Return where packets begin, and one way of theirs.
+
+        While a failure leaves none they go the ways that there were, and are lost on them.
+        """
+        if self._ways is None:
+            self._ways = Ways(self.state, self.binder.routing)
+        try:
+            return self._ways.first_hop(src, dst)
+        except UnreachableError:
+            if not isinstance(self.binder, ReroutingBinder):
+                raise
+            return Ways(self.state, self.binder.whole).first_hop(src, dst)
 
     def _new_pairs(
         self, paths: NDArray[np.int64], *, pinned: bool = False, **options: Any
