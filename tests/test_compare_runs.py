@@ -122,3 +122,23 @@ def test_designs_have_the_classes_and_the_tail_of_their_workloads(call, tmp_path
     rows = {line.split("  ")[0].strip(): line for line in out.splitlines()}
     assert "1.07 MB" in rows["job: class kv: bytes"]
     assert {"job: p99 of flows", "job: class tp: p99"} <= rows.keys()
+
+
+def test_the_class_that_the_busiest_link_carries_is_named(call, tmp_path):
+    """Longer prompts: more bytes of caches to hand over, on links that carry little else."""
+    text = (
+        "schema: 1\nname: {name}\nengine: fluid\ntopology: h100-rail-8\n"
+        "workload: {{kind: serving, model: llama-3.1-8b, prefill: {{replicas: 1, tp: 8}}, "
+        "decode: {{replicas: 1, tp: 8}}, router: round-robin, "
+        "requests: [{{prompt: {prompt}, output: 4, at: 0ms}}]}}\n"
+    )
+    for name, prompt in (("short", 1000), ("long", 2000)):
+        (tmp_path / f"{name}.yaml").write_text(text.format(name=name, prompt=prompt))
+        assert call("run", f"{name}.yaml", "-o", name, "-q")[0] == 0
+    short, long = (read_run_figures(tmp_path / name) for name in ("short", "long"))
+    assert long.on_links["kv"] == pytest.approx(2 * short.on_links["kv"], rel=0.02)
+    assert long.busiest_class == "kv"
+    _, out, _ = call("compare", "short", "long")
+    assert "(most of it kv), is busy for" in out
+    assert "- long: links carry" in out
+    assert "bytes of prefill on links" in out

@@ -125,6 +125,9 @@ def figure_rows(runs: Sequence[RunFigures | None]) -> list[tuple[str, ...]]:
         found = [one and one.classes.get(tag) for one in runs]
         row(f"{_name(tag)}: bytes", [c and c.wire_bytes for c in found], shown_bytes)
         row(f"{_name(tag)}: p99", [c and c.p99_ps for c in found], shown_time)
+    for name in dict.fromkeys(name for one in there for name in one.on_links):
+        carried = [one and one.on_links.get(name) for one in runs]
+        row(f"bytes of {name} on links", carried, shown_bytes)
     for key, title in _SERVING:
         stats = [one.serving.get(key, {}) if one else {} for one in runs]
         for q in ("p50", "p99"):
@@ -208,6 +211,10 @@ def causes(first: RunFigures, other: RunFigures) -> Iterator[str]:
                 f"bound, {_over(then.p99_ps, then.bound_p99_ps)} there)"
                 f"{_carried(now.wire_bytes, then.wire_bytes)}"
             )
+    for name, carried in other.on_links.items():
+        if _differ(first.on_links.get(name), carried):
+            before = shown_bytes(first.on_links[name])
+            yield f"links carry {shown_bytes(carried)} of {name} for {before}"
     for key, title in _SERVING:
         a, b = first.serving.get(key, {}).get("p99"), other.serving.get(key, {}).get("p99")
         if _differ(a, b):
@@ -244,9 +251,10 @@ def _links(first: RunFigures, other: RunFigures) -> Iterator[str]:
     hot = float(row["max_utilisation"])
     named = ""
     if other.busiest is not None and abs(other.busiest[1] - hot) < 1e-8:
-        named = f", {other.busiest[0]},"
+        most = f" (most of it {other.busiest_class})" if other.busiest_class else ""
+        named = f", {other.busiest[0]}{most},"
     yield (
-        f"the busiest {tier} link{named} is busy for {shown_time(round(now))} ({hot:.0%}), "
-        f"{shown_time(round(then))} there ({float(had['max_utilisation']):.0%})"
+        f"the busiest {tier} link{named} is busy for {shown_time(round(now))} ({100 * hot:.3g} %), "
+        f"{shown_time(round(then))} there ({100 * float(had['max_utilisation']):.3g} %)"
         f"{_carried(row['wire_bytes'], had['wire_bytes'])} on all of them"
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from railweave.fabric.errors import InputError
-from railweave.tools.report.run_data import read_flows, read_link_rows
+from railweave.run_folder import CLASSES_FILE
+from railweave.tools.report.run_data import read_class_rows, read_flows, read_link_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,6 +62,11 @@ class RunFigures:
         Figures of the flows of each class; ``""`` for those without.
     busiest
         The network link with the highest mean load, and that load; None where nothing was sent.
+    on_links
+        Bytes that links carried of each class of traffic, over all links, replicas together: of
+        serving workloads.
+    busiest_class
+        The class that the busiest link carried most of, as far as it is told.
     """
 
     name: str
@@ -74,6 +82,8 @@ class RunFigures:
     network: Mapping[str, Any] = field(default_factory=dict)
     classes: Mapping[str, ClassFigures] = field(default_factory=dict)
     busiest: tuple[str, float] | None = None
+    on_links: Mapping[str, int] = field(default_factory=dict)
+    busiest_class: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain data."""
@@ -94,9 +104,11 @@ def read_run_figures(folder: Path) -> RunFigures:
     path = folder / "result.json"
     try:
         data = json.loads(path.read_text("utf-8"))
-        return _figures(
+        found = _figures(
             data, classes=_classes(folder / "flows.csv"), busiest=_busiest(folder / "links.csv")
         )
+        path = folder / CLASSES_FILE
+        return _with_classes(found, read_class_rows(path)) if path.exists() else found
     except FileNotFoundError:
         raise InputError(
             "there is no run in this folder", file=str(folder), expected="a folder with result.json"
@@ -128,7 +140,28 @@ def result_figures(result: Result) -> RunFigures:
         for record in result.records
     )
     busiest = (str(hottest[0]["link"]), float(hottest[0]["utilisation"])) if hottest else None
-    return _figures(result.to_dict(), classes=_by_class(flows), busiest=busiest)
+    found = _figures(result.to_dict(), classes=_by_class(flows), busiest=busiest)
+    return _with_classes(
+        found,
+        (
+            (result.fabric.link_name(link), name, int(counters.wire_bytes[link]))
+            for name, counters in result.classes.items()
+            for link in np.flatnonzero(counters.wire_bytes).tolist()
+        ),
+    )
+
+
+def _with_classes(found: RunFigures, rows: Iterable[tuple[str, str, int]]) -> RunFigures:
+    """Add what links carried of each class, from link, class and bytes: ``decode3`` is decode."""
+    total: dict[str, int] = defaultdict(int)
+    hottest: dict[str, int] = defaultdict(int)
+    for link, name, carried in rows:
+        group = name.rstrip("0123456789") or name
+        total[group] += carried
+        if found.busiest is not None and link == found.busiest[0]:
+            hottest[group] += carried
+    most = max(hottest, key=lambda name: hottest[name], default="")
+    return replace(found, on_links=dict(sorted(total.items())), busiest_class=most)
 
 
 def _figures(

@@ -29,6 +29,7 @@ __all__ = [
     "Run",
     "Span",
     "TimelineData",
+    "read_class_rows",
     "read_flows",
     "read_link_rows",
     "read_run",
@@ -285,6 +286,18 @@ def read_link_rows(path: Path) -> Iterator[dict[str, str]]:
     for line, row in _rows(path, (*_NEEDED_OF_LINKS, "src", "dst")):
         _number(path, line, "utilisation", row["utilisation"])
         yield row
+
+
+def read_class_rows(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Yield link, class and bytes of the rows of a ``classes.csv``.
+
+    Raises
+    ------
+    InputError
+        It is not the table of a run.
+    """
+    for line, row in _rows(path, ("link", "class", "wire_bytes")):
+        yield row["link"], row["class"], int(_number(path, line, "wire_bytes", row["wire_bytes"]))
 
 
 def read_flows(path: Path) -> Iterator[FlowRow]:
