@@ -205,7 +205,7 @@ def test_ranges_stand_for_exactly_the_names(rows):
 # -- other NICs -------------------------------------------------------------------------------
 
 
-def test_gpus_move_to_the_next_nic_that_is_left():
+def test_gpus_move_to_the_nearest_nic_that_is_left():
     fabric = build_topology(load_topology("h100-rail-8"))
     assert on_nics_left(fabric) is fabric
     broken = apply_faults(fabric, [Fault(node="leaf0.r2"), Fault(node="h0/nic3")])
@@ -216,10 +216,12 @@ def test_gpus_move_to_the_next_nic_that_is_left():
     }
     assert names == {
         "h0/gpu1": "h0/nic1",
-        "h0/gpu2": "h0/nic4",  # the next in number that is left
-        "h0/gpu3": "h0/nic5",  # nic4 serves two by now
+        "h0/gpu2": "h0/nic0",  # the next in number of the two left on its socket
+        "h0/gpu3": "h0/nic1",  # nic0 serves two by now
         "h1/gpu2": "h1/nic3",
         "h1/gpu3": "h1/nic3",
     }
+    last = on_nics_left(apply_faults(fabric, [Fault(node="leaf0.r3")]))
+    assert fabric.device_names[last.gpu_nic[fabric.device("h0/gpu3")]] == "h0/nic0"  # not nic4
     alone = apply_faults(fabric, [Fault(node="h0")])
     assert on_nics_left(alone).gpu_nic.tolist() == fabric.gpu_nic.tolist()

@@ -216,6 +216,58 @@ def test_job_times_under_failures_are_near_their_bounds(tmp_path):
     assert by_part["nic"].jobs == by_part["host-leaf cable"].jobs
 
 
+KV_CACHES = """
+schema: 1
+topology: h100-rail-8
+routing: {policy: spray}
+workload:
+  {kind: kv-transfer, model: llama-3.1-70b, prefill: {replicas: 4, tp: 8},
+   decode: {replicas: 4, tp: 8}, prompt: 8192}
+"""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "worst"),
+    [((SCENARIO % "all_reduce").replace("64MiB", "1GiB"), 1.5), (KV_CACHES, 2.0)],
+)
+def test_all_reduce_and_caches_are_near_their_bounds_too(tmp_path, scenario, worst):
+    """Two GPUs on a NIC: the rings of both, between NVLink's part before and after; both caches."""
+    path = tmp_path / "job.yaml"
+    path.write_text(scenario)
+    fabric = design("h100-rail-8")[1]
+    (healthy,), found, _ = blast_radius(fabric, topology="h100-rail-8", scenarios={"job": path})
+    for one in found:
+        left = one.jobs[0].after_all
+        if left.time_ps is not None:
+            assert 1 <= left.time_ps / left.bound_ps < 1.05
+    leaf = next(one for one in found if one.failure.part == "leaf")
+    assert leaf.slowdown((healthy,)) == (True, pytest.approx(worst, rel=0.06))
+
+
+@pytest.mark.parametrize(
+    ("name", "leaves", "spines", "cables", "optics"),
+    [  # 64 hosts of 8 NICs
+        ("h100-rail-512", 8, 4, (512, 512), 1024),
+        ("h100-tor-512", 8, 4, (512, 512), 1024),
+        ("h100-rail-only-512", 8, 0, (512, 0), 512),
+        ("h100-tapered-512", 8, 2, (512, 256), 768),
+        ("h100-dual-plane-512", 16, 4, (1024, 512), 512),
+    ],
+)
+def test_the_twins_are_counted(name, leaves, spines, cables, optics):
+    summary = summarise(design(name)[1])
+    assert (summary["switches"]["leaf"], summary["switches"]["spine"]) == (leaves, spines)
+    found = tuple(summary["cables"].get(tier, 0) for tier in ("host-leaf", "leaf-spine"))
+    assert found == cables
+    found = bill(name)
+    assert found.number("optic") == optics
+    assert (found.number("switch"), found.number("nic")) == (leaves + spines, 512)
+    priced = [line for line in found.network if line.cents is not None]
+    assert found.cost_cents == sum(line.count * line.cents for line in priced)
+    drawn = [line for line in found.network if line.power_mw is not None and line.group != "nic"]
+    assert found.power_mw == sum(line.count * line.power_mw for line in drawn)
+
+
 def test_the_runs_of_a_review_repeat(call, tmp_path):
     (tmp_path / "job.yaml").write_text(SCENARIO % "all_reduce")
     assert call("review", "h100-rail-8", "--workload", "job.yaml", "-o", "out")[0] == 0
