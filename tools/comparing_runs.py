@@ -211,10 +211,10 @@ def causes(first: RunFigures, other: RunFigures) -> Iterator[str]:
                 f"bound, {_over(then.p99_ps, then.bound_p99_ps)} there)"
                 f"{_carried(now.wire_bytes, then.wire_bytes)}"
             )
-    for name, carried in other.on_links.items():
-        if _differ(first.on_links.get(name), carried):
-            before = shown_bytes(first.on_links[name])
-            yield f"links carry {shown_bytes(carried)} of {name} for {before}"
+    for name, total in other.on_links.items():
+        if _differ(first.on_links.get(name), total):
+            was = shown_bytes(first.on_links[name])
+            yield f"links carry {shown_bytes(total)} of {name} for {was}"
     for key, title in _SERVING:
         a, b = first.serving.get(key, {}).get("p99"), other.serving.get(key, {}).get("p99")
         if _differ(a, b):
