@@ -258,6 +258,25 @@ def test_random_failures_lose_and_double_nothing(first: int) -> None:
         assert tokens == sum(row["output_tokens"] for row in result.requests)
 
 
+@pytest.mark.parametrize("mode", ["pull", "push", "stream"])
+@pytest.mark.parametrize("host", ["h0", "h2"])
+def test_a_replica_that_fails_during_a_prefill_is_done_without(mode: str, host: str) -> None:
+    """One of each pool is lost 20 ms into a prompt: with it what is lost, and no more."""
+    place = [{"policy": "list", "gpus": gpus}
+             for gpus in (["h0/gpu0", "h1/gpu0"], ["h2/gpu0", "h3/gpu0"])]  # fmt: skip
+    result = serve(
+        [{"node": host, "do": "down", "at": "20ms"}],
+        prefill={"replicas": 2, "placement": place[0]},
+        decode={"replicas": 2, "placement": place[1]},
+        kv_transfer=mode,
+        requests=[{"prompt": 4096, "output": 2}],
+    ).raise_for_status()
+    (row,) = result.requests
+    waits = host == "h0" or mode != "pull"  # a pull has not chosen who decodes
+    assert (row["status"], row["attempts"]) == ("completed", 2 if waits else 1)
+    assert (row["prefill"], row["decode"]) in ((1, 0), (1, 1), (0, 1))
+
+
 def two_groups() -> dict[str, Any]:
     """Return eight hosts of eight GPUs in two groups of eight leaves."""
     link = {"model": "roce-lossless", "rate": "400Gbps"}

@@ -65,9 +65,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[ServingRun]:
     return found
 
 
-def serve(**workload: Any) -> Result:
+def serve(*, topology: Any = "h100-rail-8", **workload: Any) -> Result:
     keys = {"kind": "serving", "model": "llama-3.1-8b", **workload}
-    scenario = {"schema": 1, "topology": "h100-rail-8", "workload": keys}
+    scenario = {"schema": 1, "topology": topology, "workload": keys}
     return run_scenario(scenario).raise_for_status()
 
 
@@ -118,11 +118,16 @@ def test_requests_end_once_and_blocks_and_bytes_are_accounted_for(
         assert result.serving["prefix"]["found_tokens"] > 0
 
 
+@pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("variety", ["pull", "push", "colocated", "short memory", "short cache"])
 def test_remembered_spans_and_many_iterations_at_once_are_exact(
-    variety: str, monkeypatch: pytest.MonkeyPatch
+    variety: str, tp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workload = {"requests": requests(16), **VARIETY[variety]}
+    """With tp 2 iterations have collectives to remember."""
+    workload = {"requests": requests(16), **VARIETY[variety], "limit": 16 if tp == 1 else 6}
+    for pool in ("prefill", "decode", "colocated"):
+        if pool in workload or (pool != "colocated" and "colocated" not in workload):
+            workload[pool] = {**workload.get(pool, {}), "tp": tp}
     at_once = serve(**workload)
     monkeypatch.setattr(fluid, "_MEMO_NODES", 0)
     one_by_one = serve(**workload)
@@ -177,10 +182,39 @@ def test_an_unbounded_cache_finds_what_the_ids_say(
 
 @needs_mooncake
 def test_a_slice_of_mooncake_is_exact_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = {
-        "trace": str(MOONCAKE), "limit": 1, "kv_dtype": "fp8",
-        "prefill": {"tp": 2}, "decode": {"tp": 2, "replicas": 2},
-    }  # fmt: skip
-    at_once = serve(**workload)
+    """The first rows of the slice on 64 hosts: 70B, 4 prefill and 4 decode replicas of tp 8.
+
+    Prompts and ids are the trace's; of each answer the first few tokens, because singly each takes
+    its 161 collectives.
+    """
+    rows = [json.loads(line) for line in MOONCAKE.read_text("utf-8").splitlines()[:6]]
+    listed = [
+        {"prompt": row["input_length"], "output": 18 + i, "at": f"{37 * i}ms",
+         "hash_ids": row["hash_ids"], "hash_block": 512}
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+    pools = {"prefill": {"tp": 8, "replicas": 4}, "decode": {"tp": 8, "replicas": 4}}
+    link = {"model": "roce-lossless", "rate": "400Gbps"}
+    topology = {
+        "kind": "rail-optimized",
+        "hosts": {"count": 64, "model": "dgx-h100"},
+        "leaf": {"switch": "spectrum-4"},
+        "spine": {"switch": "spectrum-4"},
+        "links": {
+            "host-leaf": {**link, "length": "10m"},
+            "leaf-spine": {**link, "length": "30m"},
+        },
+    }
+
+    def run() -> Result:
+        return serve(
+            topology=topology, model="llama-3.1-70b", requests=listed, prefix_cache="lru", **pools
+        )
+
+    at_once = run()
     monkeypatch.setattr(fluid, "_MEMO_NODES", 0)
-    assert serve(**workload).requests == at_once.requests
+    one_by_one = run()
+    assert at_once.requests == one_by_one.requests
+    assert at_once.sim_time_ps == one_by_one.sim_time_ps
+    assert at_once.links.wire_bytes.tolist() == one_by_one.links.wire_bytes.tolist()
+    assert at_once.serving == one_by_one.serving

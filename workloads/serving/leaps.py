@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from collections.abc import Sequence as Many
 
     import simpy
 
@@ -56,8 +57,8 @@ class Leaps:
             return 0
         if not all(tokens == 1 and s.scheduled == s.length and s.target for s, tokens in step):
             return 0
-        if len(step) < len(replica.running):
-            return 0
+        if len(step) < len(replica.running) or replica.batching.preempted:
+            return 0  # the next plan may admit whom this one did not look at
         if any(s.first_token is not None and not s.made for s, _ in step):
             return 0  # somebody waits for it at its very time
         most = min(_MOST_ITERATIONS, *(s.target - s.made for s, _ in step))
@@ -121,14 +122,27 @@ class Leaps:
             return
         for sequence in leap.sequences:
             request = sequence.request
+            before = sequence.scheduled
             sequence.computed += new
             sequence.made += new
             sequence.scheduled = sequence.computed + under_way
             request.generated += new
-            replica.memory.grow(sequence, sequence.scheduled)
+            self._grow(sequence, before, ends, leap.applied)
             replica.ledger.token(sequence, ends[leap.applied])
             if request.first_ps < 0:
                 request.first_ps = ends[leap.applied]
             sequence.last_ps = request.last_token_ps = ends[runs - 1]
         replica.ledger.further(ends[leap.applied : runs], len(leap.sequences))
         leap.applied = runs
+
+    def _grow(self, sequence: Sequence, before: int, ends_ps: Many[int], first: int) -> None:
+        """Give a sequence the blocks of its new tokens, each since its iteration began.
+
+        ``before``: its tokens in the iteration whose end is ``ends_ps[first]``.
+        """
+        memory = self._replica.memory
+        if not memory.wanted(sequence, sequence.scheduled):
+            return
+        size = memory.block_tokens
+        for tokens in range(memory.blocks_of(before) * size + 1, sequence.scheduled + 1, size):
+            memory.grow(sequence, tokens, at_ps=ends_ps[first + tokens - before - 1])

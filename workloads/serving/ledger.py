@@ -54,8 +54,6 @@ class Ledger:
         the time before.
     short_ps
         Time in which a sequence waited for KV blocks.
-    block_ps, most_blocks
-        Blocks held, integrated over time, and the most at any step.
     spans
         Steps for a timeline, `Span`; at most 100,000.
     """
@@ -66,10 +64,10 @@ class Ledger:
         self.flops = 0
         self.gap_ps, self.gap_count = array("q"), array("q")
         self.preemptions = self.repeated = 0
-        self.short_ps = self.block_ps = self.most_blocks = 0
+        self.short_ps = 0
         self.spans: list[Span] = []
         self._since: dict[Sequence, int] = {}
-        self._seen = (0, 0, False)  # time, blocks, whether somebody waits for blocks
+        self._seen = (0, False)  # time, whether somebody waits for blocks
 
     def plan_made(self, replica: Replica) -> None:
         """Note the state at the beginning of a step."""
@@ -78,12 +76,14 @@ class Ledger:
             sequence.request.preemptions += 1
             self.repeated += self._since.get(sequence) == sequence.made
             self._since[sequence] = sequence.made
-        now, held = int(replica.env.now), replica.memory.held
-        then, before, short = self._seen
-        self.block_ps += (now - then) * (held + before) // 2
+        self.look(replica)
+
+    def look(self, replica: Replica) -> None:
+        """Note whether a sequence waits for blocks from now on."""
+        now = int(replica.env.now)
+        then, short = self._seen
         self.short_ps += (now - then) * short
-        self.most_blocks = max(self.most_blocks, held)
-        self._seen = (now, held, replica.short)
+        self._seen = (now, replica.short)
 
     def step(self, replica: Replica, step: Step, begun_ps: int, ended_ps: int, flops: int) -> None:
         """Note a step that has ended."""

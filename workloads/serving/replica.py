@@ -106,6 +106,7 @@ class Replica:
         self.arriving.append(sequence)
         self.sync()
         self.grant()
+        self.ledger.look(self)
 
     def arrived(self, sequence: Sequence) -> None:
         """Let a sequence begin whose cache has come: its last prompt token is computed again."""
@@ -136,6 +137,7 @@ class Replica:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         self._changed()
+        self.ledger.look(self)
 
     def grant(self) -> None:
         """Set blocks aside for caches that come, in order."""
@@ -175,6 +177,7 @@ class Replica:
         self.batching.clear()
         self.arriving.clear()
         self.holding.clear()
+        self.ledger.look(self)
         self.up = False
         self.lost.fail(ReplicaLostError(self.plan.name))
         return lost

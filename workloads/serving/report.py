@@ -171,9 +171,11 @@ class ServingReport:
             "steps": steps,
             "utilisation": share(busy_ps, stages * span_ps),
             "kv_capacity_tokens": first.memory.blocks * first.memory.block_tokens,
-            "kv_usage": share(sum(ledger.block_ps for ledger in ledgers), blocks * span_ps),
+            "kv_usage": share(
+                sum(replica.memory.held_ps for replica in replicas), blocks * span_ps
+            ),
             "most_kv_usage": max(
-                share(replica.ledger.most_blocks, replica.memory.blocks) for replica in replicas
+                share(replica.memory.most, replica.memory.blocks) for replica in replicas
             ),
             "mean_batch": share(sum(ledger.sequence_steps for ledger in ledgers), steps),
             "prompt_tokens": sum(ledger.prompt_tokens for ledger in ledgers),

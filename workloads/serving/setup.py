@@ -101,7 +101,10 @@ def make_replicas(
             per_id = hash_tokens // workload.block
             bounded = workload.prefix_cache == "lru"
             cache = PrefixCache(hash_tokens, per_id, bounded=bounded)
-        own: KvMemory = memory(plan.blocks, plan.block_tokens, longest=longest, cache=cache)
+        own: KvMemory = memory(
+            plan.blocks, plan.block_tokens, longest=longest, cache=cache,
+            clock=lambda: int(context.env.now),
+        )  # fmt: skip
         return Replica(
             plan,
             context.env,

@@ -259,6 +259,7 @@ class Ways:
     ) -> Generator[simpy.Event, Any, Any]:
         """Do something, unless a replica that it needs fails, or the way between them is cut."""
         process = self._env.process(what)
+        process.defused = True  # it may fail when a replica does, at the very instant
         waits = [process, *(replica.lost for replica in replicas)]
         if len(replicas) > 1:
             waits.append(self._fleet.cutting(*replicas))
@@ -266,7 +267,6 @@ class Ways:
             yield self._env.any_of(waits)
         except BaseException:
             if process.is_alive:
-                process.defused = True
                 process.interrupt()
             raise
         return process.value

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from railweave.fabric.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from railweave.workloads.serving.memory.prefix_cache import PrefixCache
     from railweave.workloads.serving.sequence import Sequence
 
@@ -28,24 +30,34 @@ class KvMemory(ABC):
         Most tokens of a sequence.
     cache
         Remembers the prefixes of prompts, or None.
+    clock
+        Returns the time in ps.
 
     Attributes
     ----------
-    held
-        Blocks of sequences, each counted once.
+    held, most
+        Blocks of sequences, each counted once, and the most that they were so far.
     taken, returned
         Blocks given to and taken back from sequences so far.
     """
 
     def __init__(
-        self, blocks: int, block_tokens: int, *, longest: int, cache: PrefixCache | None = None
+        self,
+        blocks: int,
+        block_tokens: int,
+        *,
+        longest: int,
+        cache: PrefixCache | None = None,
+        clock: Callable[[], int] = lambda: 0,
     ) -> None:
         self.blocks = blocks
         self.block_tokens = block_tokens
         self.longest = longest
         self.cache = cache
-        self.held = 0
+        self.clock = clock
+        self.held = self.most = 0
         self.taken = self.returned = 0
+        self._given_ps = 0  # blocks given times when, less blocks given back times when
 
     def blocks_of(self, tokens: int) -> int:
         """Return the blocks that so many tokens take."""
@@ -69,8 +81,11 @@ class KvMemory(ABC):
         """Give a new sequence blocks for so many tokens, found ones included, or nothing."""
 
     @abstractmethod
-    def grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Give a sequence blocks until it has them for so many tokens, or nothing."""
+    def grow(self, sequence: Sequence, tokens: int, *, at_ps: int | None = None) -> bool:
+        """Give a sequence blocks until it has them for so many tokens, or nothing.
+
+        ``at_ps``: since when it has had them, if not from now on.
+        """
 
     @abstractmethod
     def wanted(self, sequence: Sequence, tokens: int) -> int:
@@ -88,13 +103,20 @@ class KvMemory(ABC):
         if self.cache is not None:
             self.cache.drop(sequence, self)
 
-    def give(self, blocks: int) -> None:
-        """Count blocks that sequences get, or give back if negative."""
+    def give(self, blocks: int, *, at_ps: int | None = None) -> None:
+        """Count blocks that sequences get, or give back if negative, now or since ``at_ps``."""
         self.held += blocks
+        self.most = max(self.most, self.held)
+        self._given_ps += blocks * (self.clock() if at_ps is None else at_ps)
         if blocks > 0:
             self.taken += blocks
         else:
             self.returned -= blocks
+
+    @property
+    def held_ps(self) -> int:
+        """Blocks held, integrated over time up to now, in block picoseconds."""
+        return self.held * self.clock() - self._given_ps
 
     def forget(self) -> None:
         """Lose what is remembered, as a replica does that goes down."""

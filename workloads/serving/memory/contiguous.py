@@ -34,11 +34,11 @@ class ContiguousMemory(KvMemory):
         """Set a whole piece aside."""
         return self.grow(sequence, tokens)
 
-    def grow(self, sequence: Sequence, tokens: int) -> bool:
+    def grow(self, sequence: Sequence, tokens: int, *, at_ps: int | None = None) -> bool:
         """Set a whole piece aside for a sequence that has none."""
         lacking = self.wanted(sequence, tokens)
         if lacking > self.free_blocks:
             return False
-        self.give(lacking)
+        self.give(lacking, at_ps=at_ps)
         sequence.blocks += lacking
         return True

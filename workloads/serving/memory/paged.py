@@ -39,13 +39,13 @@ class PagedMemory(KvMemory):
         sequence.found = sequence.computed = sequence.scheduled = found
         return True
 
-    def grow(self, sequence: Sequence, tokens: int) -> bool:
+    def grow(self, sequence: Sequence, tokens: int, *, at_ps: int | None = None) -> bool:
         """Give a sequence blocks until it has them for so many tokens, or nothing."""
         lacking = self.wanted(sequence, tokens)
         if lacking > self.free_blocks:
             return False
         if lacking:
-            self.give(lacking)
+            self.give(lacking, at_ps=at_ps)
             sequence.blocks += lacking
             if self.cache is not None:
                 self.cache.make_room(self)
