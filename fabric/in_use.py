@@ -34,8 +34,12 @@ class PathsInUse:
     ) -> None:
         """Note paths that work of a priority takes; -1 stands for none."""
         self.pinned |= pinned
-        paths = paths[paths >= 0]
         known = self._taken.get(priority)
+        if len(paths) == 1 and known is not None and -1 <= (one := paths[0]) < len(known):
+            if one >= 0:
+                known[one] = True
+            return
+        paths = paths[paths >= 0]
         room = int(paths.max(initial=-1)) + 1
         if known is None or len(known) < room:
             more = np.zeros(max(2 * room, len(self._table)), np.bool_)
