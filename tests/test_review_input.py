@@ -140,3 +140,24 @@ def test_ctrl_c_in_a_run_ends_all_of_it(call, tmp_path, monkeypatch, words):
     assert "Traceback" not in err
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare", "h100-rail-512", "h100-tor-512", "-o"),
+        ("plan", "llama-3.1-8b", "--topology", "h100-rail-8", "--write", "1", "-o"),
+        ("perf", "all_reduce", "--topology", "h100-rail-8", "-J"),
+        ("calibrate", "none.txt", "-o"),
+        ("validate", "none.txt", "--plot"),
+    ],
+)
+def test_a_file_that_is_there_is_told_before_the_work(call, tmp_path, words):
+    (tmp_path / "taken.yaml").write_text("mine")
+    code, out, err = call(*words, "taken.yaml")
+    assert (code, out) == (2, "")
+    assert "taken.yaml: exists already; expected another name, or --force to replace it" in err
+    code, out, err = call(*words, "nowhere/taken.yaml")
+    assert (code, out) == (2, "")
+    assert "nowhere/taken.yaml: cannot be written" in err
+    assert (tmp_path / "taken.yaml").read_text() == "mine"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "JSON_SCHEMA",
     "aligned",
+    "check_free",
     "emit",
     "emit_json",
     "note",
@@ -143,6 +144,28 @@ def aligned(
         ]
         lines.append(indent + "  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def check_free(path: Path | None, *, force: bool) -> None:
+    """Refuse a file that exists before the work that would be written there is done.
+
+    Raises
+    ------
+    InputError
+        It exists and ``force`` is off, or its folder does not.
+    """
+    if path is None:
+        return
+    if path.exists() and not force:
+        raise InputError(
+            "exists already", file=str(path), expected="another name, or --force to replace it"
+        )
+    if not path.parent.is_dir():
+        raise InputError(
+            "cannot be written: No such file or directory",
+            file=str(path),
+            expected="a writable place",
+        )
 
 
 def write_output(path: Path, content: str | bytes, *, force: bool) -> None:

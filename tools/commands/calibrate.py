@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from railweave.fabric.errors import InputError
-from railweave.tools.output import aligned, emit, emit_json, note, write_output
+from railweave.tools.output import aligned, check_free, emit, emit_json, note, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +52,7 @@ def calibrate(
     """
     if output.suffix not in (".yaml", ".yml"):
         raise InputError(f"'{output}' is no YAML file", field="-o", expected="such as profile.yaml")
-    if output.exists() and not force:
-        raise InputError(
-            "exists already", file=str(output), expected="another name, or --force to replace it"
-        )
+    check_free(output, force=force)
     from railweave.fabric.host_profiles import HostProfile, host_profile_text
     from railweave.fabric.profiles import profile_text
     from railweave.tools.measured.calibrating import calibrate_device, calibrate_host

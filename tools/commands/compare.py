@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from railweave.fabric.words import plural
-from railweave.tools.output import aligned, emit, emit_json, note, write_output
+from railweave.tools.output import aligned, check_free, emit, emit_json, note, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,7 @@ def compare(
 
     if len(sources) < 2:
         raise InputError("there is nothing to compare it with", expected="two or more")
+    check_free(output, force=force)
     runs = [Path(source).is_dir() for source in sources]
     if any(runs) and not all(runs):
         raise InputError(

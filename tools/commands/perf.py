@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from railweave.fabric.errors import InputError
-from railweave.tools.output import emit, emit_json
+from railweave.tools.output import check_free, emit, emit_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -109,8 +109,7 @@ def perf(
     really carried, headers included, and never does.
     """
     sizes = list(size_ladder(begin, end, factor, step))
-    if report is not None and report.exists() and not force:
-        raise InputError(f"'{report}' exists", field="-J", expected="a new file, or --force")
+    check_free(report, force=force)
     from railweave.tools.bench import Bench
 
     bench = Bench(

@@ -9,7 +9,7 @@ import typer
 
 from railweave.fabric.errors import InputError
 from railweave.tools.choices import check_choice
-from railweave.tools.output import aligned, emit, emit_json, note, write_output
+from railweave.tools.output import aligned, check_free, emit, emit_json, note, write_output
 
 if TYPE_CHECKING:
     from railweave.tools.planning import Ranking
@@ -70,6 +70,7 @@ def plan(
         raise InputError(
             "both or neither are needed", field="--write", expected="--write N -o FILE"
         )
+    check_free(output, force=force)
     from railweave.tools.planning import rank_plans, site_of
     from railweave.topologies.load import build_topology, load_topology
     from railweave.workloads.planner import candidates

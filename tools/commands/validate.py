@@ -17,7 +17,7 @@ from railweave.tools.commands.measured_options import (
     Op,
     UsedProfile,
 )
-from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
+from railweave.tools.output import aligned, check_free, emit, emit_json, note, paint, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,7 @@ def validate(
     both come from what the file says of its hardware.
     """
     limit = None if fail_above is None else percentage(fail_above, field="--fail-above")
+    check_free(plot, force=force)
     from railweave.tools.measured.opening import Given, open_measured
 
     given = Given(
