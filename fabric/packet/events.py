@@ -53,7 +53,7 @@ def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any
                 wheel[BUCKETS + (slot >> 5)] |= 1 << (slot & 31)
                 if bucket < run.scan:
                     run.scan = bucket
-            else:  # those that there are not are never asked for
+            elif run.fetch == 1:  # those that there are not are never asked for
                 for i in range(1, BEHIND):
                     ev[fresh + i].next = ev[number - BLOCK + i].next
             number = fresh
@@ -130,23 +130,23 @@ def _sort(near: Any, first: Any, end: Any) -> Any:
     """
     n = end - first
     at = first
-    while at < end:
+    while at < end:  # no run shorter than so many, but for the last
         stop = at + 1
-        while stop < end:
-            if _after(near, stop - 1, stop):
-                if stop - at >= _SHORT and _after(near, stop - _CLOSE, stop):
-                    break
-                key = near[stop].key
-                arg = near[stop].arg
-                to = stop
-                while to > at and (
-                    near[to - 1].key > key or (near[to - 1].key == key and near[to - 1].arg > arg)
-                ):
-                    near[to].key = near[to - 1].key
-                    near[to].arg = near[to - 1].arg
-                    to -= 1
-                near[to].key = key
-                near[to].arg = arg
+        while stop < end and not _after(near, stop - 1, stop):
+            stop += 1
+        least = min(at + _SHORT, end)
+        while stop < least:
+            key = near[stop].key
+            arg = near[stop].arg
+            to = stop
+            while to > at and (
+                near[to - 1].key > key or (near[to - 1].key == key and near[to - 1].arg > arg)
+            ):
+                near[to].key = near[to - 1].key
+                near[to].arg = near[to - 1].arg
+                to -= 1
+            near[to].key = key
+            near[to].arg = arg
             stop += 1
         at = stop
     other = np.int64(0)
@@ -225,13 +225,13 @@ def _open_bucket(
     # What was added last comes first: written from the end on, it is in order again.
     first = len(near)
     block = number & ~(BLOCK - 1)
-    if ev[block].next >= 0:
+    if run.fetch == 1 and ev[block].next >= 0:
         for i in range(BEHIND - 1):
             _fetch_block(ev, np.int64(ev[block + i].next))
     while number >= 0:
         block = number & ~(BLOCK - 1)
         after = np.int64(ev[block].next)
-        if after >= 0:
+        if run.fetch == 1 and after >= 0:
             _fetch_block(ev, np.int64(ev[block + BEHIND - 1].next))
         while number >= block:
             event = ev[number]
@@ -243,7 +243,8 @@ def _open_bucket(
         run.ev_free = block
         run.ev_left += 1
         number = after
-    _fetch_block(ev, wheel[(slot + 1) & (BUCKETS - 1)])  # of the next bucket, as far as it is known
+    if run.fetch == 1:  # of the next bucket, as far as it is known
+        _fetch_block(ev, wheel[(slot + 1) & (BUCKETS - 1)])
     count = len(near) - first
     run.in_wheel -= count
     run.bucket = bucket
