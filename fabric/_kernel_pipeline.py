@@ -98,8 +98,6 @@ _PASSES: Final = (
     untyped_passes.ReconstructSSA,
     typed_passes.NopythonTypeInference,
     typed_passes.PreLowerStripPhis,
-    typed_passes.IRLegalization,
-    typed_passes.AnnotateTypes,
     _KernelLowering,
     typed_passes.NoPythonBackend,
 )
