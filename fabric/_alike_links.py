@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from railweave.fabric._walk import mix
 from railweave.fabric.jit import call_for_work, jit
 
 if TYPE_CHECKING:
@@ -68,10 +69,7 @@ def without(routes: Any, hops: Any, like: NDArray[np.int32]) -> tuple[Any, Any]:
 def _marked(routes: Any, hops: Any, marks: Any) -> None:
     """Add up, for each link, a random word of each path that crosses it, times its share."""
     for path in range(len(routes)):
-        word = np.uint64(path + 1) * np.uint64(0x9E3779B97F4A7C15)
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        word ^= word >> np.uint64(31)
+        word = mix(np.uint64(path))
         for at in range(routes[path].hops, routes[path].hops_end):
             part = np.uint64(hops[at].share * 9007199254740992.0)
             marks[hops[at].link] += word * (part + np.uint64(1))

@@ -13,6 +13,8 @@ import os
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, overload
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -62,11 +64,7 @@ class Kernel:
                 self._interpreted = 0
             self._interpreted += work
             if self._native is None and self._interpreted <= _FEW:
-                Kernel.interpreting += 1
-                try:
-                    return self.function(*arguments)
-                finally:
-                    Kernel.interpreting -= 1
+                return as_python(self, *arguments)
         return self(*arguments)
 
     @cached_property
@@ -94,14 +92,15 @@ def call_for_work(work: int, kernel: Callable[..., Any], *arguments: Any) -> Any
     """
     if isinstance(kernel, Kernel):
         return kernel.call_for_work(work, *arguments)
-    return kernel(*arguments)
+    return as_python(kernel, *arguments)
 
 
 def as_python(kernel: Callable[..., Any], *arguments: Any) -> Any:
     """Run a kernel as the Python function that it is: for what is rare, compiling does not pay."""
     Kernel.interpreting += 1
     try:
-        return getattr(kernel, "function", kernel)(*arguments)
+        with np.errstate(over="ignore"):  # hashes wrap, as in machine code
+            return getattr(kernel, "function", kernel)(*arguments)
     finally:
         Kernel.interpreting -= 1
 

@@ -76,8 +76,8 @@ FINDINGS = {  # what `topo check` truly finds; nothing elsewhere
         (
             "info",
             "rails-apart",
-            f"{64 * 63 * 8 * 7:,} ordered pairs of GPUs are on rails that nothing joins, h0/gpu0 and "
-            "h1/gpu1 first: their bytes must be passed on over NVLink; "
+            f"{64 * 63 * 8 * 7:,} ordered pairs of GPUs are on rails that nothing joins, h0/gpu0 "
+            "and h1/gpu1 first: their bytes must be passed on over NVLink; "
             + "; ".join(
                 f"h[0-63]/gpu{rail} and h[0-63]/gpu{others}, but those that NVLink or PCIe joins "
                 f"({2 * 64 * 63 * (7 - rail):,} pairs)"
