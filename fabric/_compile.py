@@ -11,7 +11,7 @@ import numpy as np
 from numba.core import types
 from numba.np import numpy_support
 
-from railweave.fabric._compiler_shortcuts import shortcuts
+from railweave.fabric._compiler_shortcuts import in_one_piece, shortcuts
 from railweave.fabric._machine_code import Code
 from railweave.fabric.errors import RailweaveError
 
@@ -90,7 +90,7 @@ def _added(value: int, other: int) -> int:
 def _machine_code(made: Any, signature: tuple[Any, ...]) -> tuple[Any, Any, bytes]:
     """Compile a dispatcher; return numba's result, LLVM's module and the object file."""
     with shortcuts():
-        made.compile(signature)
+        in_one_piece(made.compile, signature)
         result = made.overloads[signature]
         library = result.library
         if not hasattr(library, "linked"):  # the way of numba itself

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numba
 from numba.core import ir, types
+from numba.core.base import BaseContext
 from numba.core.targetconfig import TargetConfig
 from numba.core.types.functions import BaseFunction
 from numba.np import arrayobj
@@ -21,8 +22,9 @@ from numba.np import arrayobj
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["shortcuts"]
+__all__ = ["in_one_piece", "shortcuts"]
 
+_ROOM: Final = 80_000  # words, of the 2^17 that it takes to hold them
 _WITHOUT_VARIABLES: Final = frozenset({str, int, bool, NoneType, ir.Loc})
 
 
@@ -45,6 +47,7 @@ def shortcuts() -> Iterator[None]:
             (types.Record, "__repr__", _said_once),
             (types.Dispatcher, "get_call_type", _without_literals),
             (ir.Inst, "_rec_list_vars", _listed),
+            (BaseContext, "get_abi_sizeof", _sized_once),
         ):
             changes.enter_context(_changed(owner, name, change))
         gc.disable()
@@ -55,6 +58,24 @@ def shortcuts() -> Iterator[None]:
             config.LOOP_VECTORIZE = vectors
             if collecting:
                 gc.enable()
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+_called.__code__ = _called.__code__.replace(co_stacksize=_ROOM)
+
+
+def in_one_piece(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that calls deeply, with one piece of memory for the frames of all calls.
+
+    CPython has frames in pieces of 16 KiB. A loop that calls across the end of one asks the system
+    for the next piece and gives it back each time, 300,000 times while a kernel is compiled. A
+    frame that is larger than a piece gets one of twice its size or less, and the calls from it what
+    is left of that.
+    """
+    return _called(function, *arguments)
 
 
 @contextmanager
@@ -134,3 +155,15 @@ def _listed(before: Callable[..., Any]) -> Callable[..., Any]:
         return before(instruction, value)
 
     return list_variables
+
+
+def _sized_once(before: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
+    """Ask LLVM once how large a type is: numba has it parse a module to answer."""
+    found: dict[Any, int] = {}
+
+    def size(context: Any, kind: Any) -> int:
+        if kind not in found:
+            found[kind] = before(context, kind)
+        return found[kind]
+
+    return size

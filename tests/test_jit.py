@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from numba.core.errors import TypingError
 
 import railweave.fabric
+from railweave.fabric._compiler_shortcuts import in_one_piece
 from railweave.fabric.errors import RailweaveError
 from railweave.fabric.jit import jit
 
@@ -229,3 +231,24 @@ def test_no_kernel_reorders_floating_point():
     sources = Path(railweave.fabric.__file__).parent.rglob("*.py")
     users = [path.name for path in sources if "fastmath=" in path.read_text()]
     assert users == []
+
+
+def _faults_of_calls(depth):
+    """Page faults of 2,000 calls from a depth of calls."""
+    if depth:
+        return _faults_of_calls(depth - 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(2000):
+        _nothing(0, 0, 0, 0, 0, 0, 0, 0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def _nothing(*_):
+    """Take a frame."""
+
+
+def test_calls_within_one_piece_ask_for_no_memory():
+    # Somewhere among 300 depths a frame is the first of a piece of 16 KiB: CPython asks for it,
+    # and gives it back, with each call.
+    most = in_one_piece(lambda: max(_faults_of_calls(depth) for depth in range(300)))
+    assert most < 100

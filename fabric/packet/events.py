@@ -35,6 +35,28 @@ _SHORT = 16  # runs that rise are no shorter; insertion sees to it
 _CLOSE = 3  # places off its place, which a merge would cost more than
 
 
+@jit
+def _push_far(runs: Any, far: Any, time: Any, key: Any, arg: Any) -> None:
+    """Add an event to the heap."""
+    run = runs[0]
+    at = run.far
+    run.far += 1
+    while at > 0:
+        up = (at - 1) >> 1
+        other = far[up]
+        if other.time < time or (
+            other.time == time and (other.key < key or (other.key == key and other.arg <= arg))
+        ):
+            break
+        far[at].time = other.time
+        far[at].key = other.key
+        far[at].arg = other.arg
+        at = up
+    far[at].time = time
+    far[at].key = key
+    far[at].arg = arg
+
+
 @jit(inline=True)
 def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any) -> None:
     """Add an event; the pools must have room (the event loop sees to it)."""
@@ -64,22 +86,7 @@ def push(runs: Any, ev: Any, wheel: Any, far: Any, time: Any, key: Any, arg: Any
         ev[number].key = ((time & LOW_MASK) << _TIME_SHIFT) | key
         ev[number].arg = arg
         return
-    at = run.far
-    run.far += 1
-    while at > 0:
-        up = (at - 1) >> 1
-        other = far[up]
-        if other.time < time or (
-            other.time == time and (other.key < key or (other.key == key and other.arg <= arg))
-        ):
-            break
-        far[at].time = other.time
-        far[at].key = other.key
-        far[at].arg = other.arg
-        at = up
-    far[at].time = time
-    far[at].key = key
-    far[at].arg = arg
+    _push_far(runs, far, time, key, arg)
 
 
 @jit(inline=True)
