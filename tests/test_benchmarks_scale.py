@@ -136,8 +136,8 @@ def test_an_exchange_is_routed_before_it_is_timed(modules, small, monkeypatch, p
     routes = railweave.Routing.routes
     routed = []
 
-    def counted(self, *args):
-        found = routes(self, *args)
+    def counted(self, *args, **keys):
+        found = routes(self, *args, **keys)
         routed.append(len(found))
         return found
 

@@ -37,8 +37,9 @@ class Piece(NamedTuple):
 
         Examples
         --------
-        >>> Piece(0, 1, 10, 3).part(0, 2), Piece(0, 1, 10, 3).part(1, 2)
-        (Piece(0, 1, 5, 1), Piece(0, 1, 5, 2))
+        >>> pieces = [Piece(0, 1, 10, 3).part(number, 2) for number in range(2)]
+        >>> [(piece.size_bytes, piece.messages) for piece in pieces]
+        [(5, 1), (5, 2)]
         """
         size, messages = (
             whole * (number + 1) // parts - whole * number // parts
