@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from railweave.result import Result
 
-# Times the trace's own rate: about 0.4, 0.75 and 0.9 of what the prefill pool can compute.
+# Times the trace's own rate: light, near what the prefill pool can compute, and nearest to it.
 LOADS = {"mooncake": (1.0, 2.0, 2.4), "azure": (10.0, 20.0, 25.0)}
 SLO = {
     "mooncake": {"ttft": "10s", "tpot": "50ms"},
