@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from railweave.fabric._fluid_acks import ack_excess, acknowledge, touch_link
 from railweave.fabric._fluid_events import (
     drop_finish,
     give_event,
@@ -47,7 +48,7 @@ from railweave.fabric._fluid_layout import (
     REACHED,
     SLOT_BITS,
 )
-from railweave.fabric._fluid_solve import acknowledge, held_by, solve, touch_link
+from railweave.fabric._fluid_solve import held_by, solve
 from railweave.fabric.jit import jit
 
 __all__ = ["advance", "join_links", "lacks_room", "leave_links"]
@@ -77,6 +78,9 @@ def leave_links(
         link = links[number]
         link.members -= 1
         link.load = link.load - hops[start + k].share * rate if link.members > 0 else 0.0
+        if run.excesses > 0:
+            gone = hops[start + k].share * rate * slots[slot].excess
+            link.excess = link.excess - gone if link.members > 0 else 0.0
         moved = np.int64(pool[link.members_at + link.members])
         hole = place[slot, k]
         pool[link.members_at + hole] = moved
@@ -267,6 +271,10 @@ def _place(
     flow.remaining = wire
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
+    if run.acks:
+        flow.excess = ack_excess(paths, node.path, wire)
+        if flow.excess > 0.0:
+            run.excesses = 1
     if in_turn:
         lane.busy = 1
         lane.reserved = NO_NODE

@@ -22,6 +22,7 @@ __all__ = [
     "LOOP",
     "NODE",
     "PATH",
+    "PATH_TRAITS",
     "RUN",
     "SLOT",
     "SOLE",
@@ -66,6 +67,7 @@ SLOT: Final = np.dtype(
         ("weight", "f8"),
         ("cap", "f8"),  # inf: none
         ("old_rate", "f8"),  # before this instant's solve
+        ("excess", "f8"),  # by what share its ACKs are more than those of a long message
         ("updated", "i8"),
         ("began", "i8"),
         ("finish", "i8"),  # FOREVER while the rate is 0
@@ -103,6 +105,11 @@ LINK: Final = np.dtype(
         ("heap_at", "i4"),  # its place in the heap of levels, -1: none
         ("heap_key", "f8"),  # * heap of levels
         ("heap_id", "i8"),  # *
+        # Here the third line begins, for messages that are not long.
+        ("excess", "f8"),  # sum of share x rate x excess over its flows
+        ("filling", "f8"),  # of that, what the present fill has found
+        ("full", "i8"),  # 1 where the last fill left no room
+        ("unused", "f8", (5,)),
     ],
     align=True,
 )
@@ -179,10 +186,15 @@ PATH: Final = np.dtype(
         ("hops_end", "i8"),
         ("latency", "i8"),  # without the first packet's part
         ("per_byte", "f8"),  # ps per byte of the first packet, for the links that store it
-        ("first", "f8"),  # largest first packet
+        ("first", "f4"),  # largest first packet
+        ("beyond", "f4"),  # wire bytes of a message beyond those of its packets
+        ("acked", "f8"),  # wire bytes of the full packets that one ACK answers; 0: no ACKs
     ],
     align=True,
 )
+
+#: What a message's time depends on of its path, beside the hops.
+PATH_TRAITS: Final = ("latency", "per_byte", "first", "beyond", "acked")
 
 #: A limiting link of a path, and the share of a wire bit that it carries.
 HOP: Final = np.dtype([("share", "f8"), ("link", "i4")], align=True)
@@ -222,6 +234,8 @@ RUN: Final = np.dtype(
         ("placing", "i8"),  # 1 while stopped between placing arrivals
         ("tolerance", "f8"),  # of rates and of the time a flow is under way, 0: exact
         ("acks", "i8"),  # 1 where acknowledgements take capacity
+        ("excesses", "i8"),  # 1 once a message has come that is not long
+        ("turn", "i8"),  # how often this solve has filled
         ("narrowed", "i8"),  # 1 where a link may have lost capacity in this instant
         ("solves", "i8"),
         ("solved_flows", "i8"),

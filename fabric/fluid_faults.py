@@ -246,13 +246,14 @@ class FaultyFluidEngine(FluidEngine):
                 loops = state.nodes.loop[base + bound.looped]
                 state.loops.longer_by[loops] = bound.graph.loop_rows["longer_by"]
         target = remap[state.slots.path[moved]]
-        scale = message_sizes(state, nodes) / np.maximum(size, 1)
+        new_size = message_sizes(state, nodes)
+        scale = new_size / np.maximum(size, 1)
         done = 0
         while True:
             done = move_flows(
                 state.runs, state.lists, state.slots, state.ends, state.where, state.place,
                 state.links, state.pool, state.paths.routes, state.paths.hops,
-                moved, target, scale, done,
+                moved, target, scale, new_size, done,
             )  # fmt: skip
             if done == len(moved):
                 return [int(node) for node in nodes]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
+from railweave.fabric._fluid_acks import touch_link
 from railweave.fabric._fluid_events import drop_finish, start_nodes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import grown, records
-from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.errors import RailweaveError
 from railweave.fabric.jit import call_for_work
 from railweave.fabric.sole_paths import sole_rates

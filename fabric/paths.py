@@ -279,9 +279,13 @@ class PathTable:
             ],
             np.float64,
         )[framing]
+        full = crosses * np.array(
+            [settings.mtu_bytes + settings.overhead_bytes(kind) for kind in Framing], np.float64
+        )[framing]
         n = self._n
         new = records(PATH, len(starts))
         new.per_byte, new.first, new.latency = stored, first, np.rint(total).astype(np.int64)
+        new.beyond, new.acked = first - full, settings.ack_every * full
         self.routes = _put(self.routes, n, new)
         self.framing = _put(self.framing, n, framing.astype(np.int8))
         inner = np.maximum.reduceat(np.where(network, 0.0, share * tau), starts)
