@@ -48,16 +48,16 @@ def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
 
 
 @jit(inline=True)
-def ack_excess(paths: Any, path: Any, wire: Any) -> Any:
+def ack_excess(run: Any, paths: Any, path: Any, wire: Any) -> Any:
     """Return by what share a message's ACKs are more than those of a long one's bytes.
 
-    ``wire`` bytes hold ``ceil((wire - beyond) / acked)`` ACKs' worth of packets: rounding up to
-    packets and then to ACKs is rounding up to ACKs.
+    One ACK answers ``acked`` wire bytes of full packets. Rounding up to packets and then to ACKs is
+    rounding up to ACKs.
     """
-    acked = paths[path].acked
+    acked = run.acks * (paths[path].first - run.beyond)
     if acked <= 0.0:
         return 0.0
-    excess = np.ceil((wire - np.float64(paths[path].beyond)) / acked) * acked / wire - 1.0
+    excess = np.ceil((wire - run.beyond) / acked) * acked / wire - 1.0
     return excess if excess > 0.0 else 0.0
 
 
@@ -77,7 +77,7 @@ def usable_bps(run: Any, links: Any, number: Any) -> Any:
         own = other.ack_share * (1.0 + link.excess / link.load)
         theirs = link.ack_share * (1.0 + other.excess / other.load)
         both = link.capacity - theirs * other.capacity
-        if own * theirs < 1.0 and both > 0.0:
+        if own * theirs < 1.0 and both > 0.0 and own * link.capacity < other.capacity:
             usable = both / (1.0 - own * theirs)
     return usable
 

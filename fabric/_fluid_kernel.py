@@ -79,8 +79,8 @@ def leave_links(
         link.members -= 1
         link.load = link.load - hops[start + k].share * rate if link.members > 0 else 0.0
         if run.excesses > 0:
-            gone = hops[start + k].share * rate * slots[slot].excess
-            link.excess = link.excess - gone if link.members > 0 else 0.0
+            left = link.excess - hops[start + k].share * rate * slots[slot].excess
+            link.excess = left if link.members > 0 and left > 0.0 else 0.0
         moved = np.int64(pool[link.members_at + link.members])
         hole = place[slot, k]
         pool[link.members_at + hole] = moved
@@ -272,7 +272,7 @@ def _place(
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
     if run.acks:
-        flow.excess = ack_excess(paths, node.path, wire)
+        flow.excess = ack_excess(run, paths, node.path, wire)
         if flow.excess > 0.0:
             run.excesses = 1
     if in_turn:
@@ -340,12 +340,12 @@ def _drain(
         if ahead > 0 and not ahead <= run.tolerance * (ends[0].time - slots[slot].began):
             break
         drop_finish(run, ends, where, slot)
-        order[n] = slots[slot].node << SLOT_BITS | slot
+        order[n] = np.int64(slots[slot].node) << SLOT_BITS | slot
         n += 1
     sort(order, n)
     for i in range(n):  # what has been read is at least as long as the arrivals
         slot = order[i] & ((1 << SLOT_BITS) - 1)
-        number = slots[slot].node
+        number = np.int64(slots[slot].node)
         leave_links(run, lists, slots, place, links, pool, hops, slot)
         _leave_path(
             run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number,

@@ -22,7 +22,6 @@ __all__ = [
     "LOOP",
     "NODE",
     "PATH",
-    "PATH_TRAITS",
     "RUN",
     "SLOT",
     "SOLE",
@@ -67,11 +66,11 @@ SLOT: Final = np.dtype(
         ("weight", "f8"),
         ("cap", "f8"),  # inf: none
         ("old_rate", "f8"),  # before this instant's solve
-        ("excess", "f8"),  # by what share its ACKs are more than those of a long message
         ("updated", "i8"),
         ("began", "i8"),
         ("finish", "i8"),  # FOREVER while the rate is 0
-        ("node", "i8"),
+        ("node", "i4"),
+        ("excess", "f4"),  # by what share its ACKs are more than those of a long message
         ("stamp", "i8"),  # round in which it was last solved for
         ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
         ("path", "i4"),
@@ -186,15 +185,10 @@ PATH: Final = np.dtype(
         ("hops_end", "i8"),
         ("latency", "i8"),  # without the first packet's part
         ("per_byte", "f8"),  # ps per byte of the first packet, for the links that store it
-        ("first", "f4"),  # largest first packet
-        ("beyond", "f4"),  # wire bytes of a message beyond those of its packets
-        ("acked", "f8"),  # wire bytes of the full packets that one ACK answers; 0: no ACKs
+        ("first", "f8"),  # largest first packet
     ],
     align=True,
 )
-
-#: What a message's time depends on of its path, beside the hops.
-PATH_TRAITS: Final = ("latency", "per_byte", "first", "beyond", "acked")
 
 #: A limiting link of a path, and the share of a wire bit that it carries.
 HOP: Final = np.dtype([("share", "f8"), ("link", "i4")], align=True)
@@ -233,7 +227,8 @@ RUN: Final = np.dtype(
         ("done", "i8"),
         ("placing", "i8"),  # 1 while stopped between placing arrivals
         ("tolerance", "f8"),  # of rates and of the time a flow is under way, 0: exact
-        ("acks", "i8"),  # 1 where acknowledgements take capacity
+        ("acks", "i8"),  # packets that one ACK answers; 0 where ACKs take no capacity
+        ("beyond", "i8"),  # wire bytes of a message beyond those of its packets
         ("excesses", "i8"),  # 1 once a message has come that is not long
         ("turn", "i8"),  # how often this solve has filled
         ("narrowed", "i8"),  # 1 where a link may have lost capacity in this instant

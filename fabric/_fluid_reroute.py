@@ -37,8 +37,9 @@ def move_flows(
     """Move the flows of slots ``moved[begin:]`` to the paths ``target``.
 
     ``scale`` is by how much a flow's bytes are more on its new path (other headers), ``size`` what
-    its message has there in wire bytes. A flow starts there with rate 0 and is solved for in this instant; ``updated`` of one that stood still stays
-    when it came to stand. Returns how many are moved: fewer than all if the pool must grow first.
+    its message has there in wire bytes. A flow starts there with rate 0 and is solved for in this
+    instant; ``updated`` of one that stood still stays when it came to stand. Returns how many are
+    moved: fewer than all if the pool must grow first.
     """
     run = all_runs[0]
     for i in range(begin, len(moved)):
@@ -58,7 +59,7 @@ def move_flows(
         flow.path = target[i]
         flow.rate = 0.0
         if run.acks:
-            flow.excess = ack_excess(paths, target[i], size[i])
+            flow.excess = ack_excess(run, paths, target[i], size[i])
             if flow.excess > 0.0:
                 run.excesses = 1
         flow.hops = start

@@ -273,7 +273,7 @@ def _fill(
         link = links[lists[LISTED, i]]
         link.load = link.usable - link.residual
         if run.excesses > 0:
-            link.excess = link.filling
+            link.excess = link.filling if link.filling > 0.0 else 0.0
             link.full = link.residual <= _EPS * link.usable
 
 
@@ -371,7 +371,7 @@ def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, hops: Any) ->
         if run.excesses > 0:
             if not outgrown(run, lists, links):
                 break
-        elif run.turn > run.acks:
+        elif run.turn > (run.acks > 0):
             break
     run.touches = 0
     run.narrowed = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railweave.fabric._distinct import distinct
-from railweave.fabric._fluid_layout import LOOP, PATH_TRAITS
+from railweave.fabric._fluid_layout import LOOP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,7 +52,7 @@ def is_covering(
     # Paths: latency, links and shares in their order, and the classes that take turns on them.
     crosses = np.flatnonzero(graph.path >= 0)
     path, like_path = graph.path[crosses], graph.path[like[crosses]]
-    for name in PATH_TRAITS:
+    for name in ("latency", "per_byte", "first"):
         if not np.array_equal(routes[name][path], routes[name][like_path]):
             return False
     lengths = routes.hops_end - routes.hops

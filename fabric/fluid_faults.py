@@ -100,6 +100,7 @@ class FaultyFluidEngine(FluidEngine):
         self.state = FluidState(
             capacity,
             np.append(self.table.ack_share(), [0.0, 0.0]),
+            self.table.ack_rule,
             self.table,
             tolerance=self.tolerance,
         )

@@ -74,6 +74,8 @@ class FluidState:
         float64 (links,): what each link carries, in wire bit/s.
     ack_share
         float64 (links,): acknowledgement bits on the other direction per data bit; zeros: none.
+    ack_rule
+        Packets that one ACK answers, and wire bytes of a message beyond those of its packets.
     paths
         The table that path numbers refer to; it may grow while the state lives.
     tolerance
@@ -84,6 +86,7 @@ class FluidState:
         self,
         capacity_bps: NDArray[np.float64],
         ack_share: NDArray[np.float64],
+        ack_rule: tuple[int, int],
         paths: SolvePaths,
         *,
         tolerance: float = 0.0,
@@ -93,7 +96,8 @@ class FluidState:
         self.n_links = n_links
         self.runs = records(lay.RUN, 1)
         self.run = self.runs[0]
-        self.run.acks = int(ack_share.any())
+        ack_every, self.run.beyond = ack_rule
+        self.run.acks = ack_every if ack_share.any() else 0
         self.run.tolerance = tolerance
         self.run.instant = 1
         self.links = records(lay.LINK, n_links)

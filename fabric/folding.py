@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from railweave.fabric._distinct import count_distinct, distinct
-from railweave.fabric._fluid_layout import HOP, LOOP, PATH, PATH_TRAITS, records
+from railweave.fabric._fluid_layout import HOP, LOOP, PATH, records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -202,7 +202,7 @@ class _Columns:
         graph, routes = self.graph, self.paths.routes
         n, n_links, n_paths = len(graph), len(self.capacity), len(routes)
         node, link = self._first_colours()
-        path = _combined(*(np.asarray(routes[name], np.float64) for name in PATH_TRAITS))
+        path = _combined(*(np.asarray(routes[name]) for name in ("latency", "per_byte", "first")))
         crossing = _combined(self.nth, self.share)
         edge = _mixed(self.again.astype(np.uint64), 77)
         crosses = np.flatnonzero(graph.path >= 0)
@@ -275,7 +275,7 @@ class _Columns:
         end = np.cumsum(lengths)
         chosen = np.flatnonzero(np.isin(self.owner, used))
         new_routes = records(PATH, len(used))
-        for name in PATH_TRAITS:
+        for name in ("latency", "per_byte", "first"):
             new_routes[name] = routes[name][used]
         new_routes.hops, new_routes.hops_end = end - lengths, end
         hops = records(HOP, len(chosen))

@@ -136,6 +136,16 @@ class PathTable:
         share = np.where(self._infiniband(), infiniband, ethernet)
         return np.where(self.fabric.link_network, share, 0.0)
 
+    @property
+    def ack_rule(self) -> tuple[int, int]:
+        """Packets that one ACK answers, and wire bytes of a message beyond those of its packets.
+
+        The latter are those of the first packet's further header, in either framing.
+        """
+        settings, mtu = self.settings, self.settings.mtu_bytes
+        first = settings.first_packet_bytes(mtu, Framing.ETHERNET)
+        return settings.ack_every, first - mtu - settings.overhead_bytes(Framing.ETHERNET)
+
     def limiting(self, link: int) -> bool:
         """Whether a link takes part in the rate computation."""
         return bool(self._limiting[link])
@@ -279,13 +289,9 @@ class PathTable:
             ],
             np.float64,
         )[framing]
-        full = crosses * np.array(
-            [settings.mtu_bytes + settings.overhead_bytes(kind) for kind in Framing], np.float64
-        )[framing]
         n = self._n
         new = records(PATH, len(starts))
         new.per_byte, new.first, new.latency = stored, first, np.rint(total).astype(np.int64)
-        new.beyond, new.acked = first - full, settings.ack_every * full
         self.routes = _put(self.routes, n, new)
         self.framing = _put(self.framing, n, framing.astype(np.int8))
         inner = np.maximum.reduceat(np.where(network, 0.0, share * tau), starts)
