@@ -38,8 +38,7 @@ def alike_cables(
     if not len(hops) or len(hops) < _LEAST * len(routes):
         return None
     marks = np.zeros(len(capacity), np.uint64)
-    with np.errstate(over="ignore"):  # words wrap around
-        call_for_work(8 * len(hops), _marked, routes, hops, marks)
+    call_for_work(8 * len(hops), _marked, routes, hops, marks)
     columns = (marks.view(np.int64), capacity, ack_share)
     rows = np.stack([column.view(np.int64).reshape(-1, 2) for column in columns], axis=2)
     _, first, number = np.unique(
