@@ -32,6 +32,8 @@ PARTS = ("--host", "dgx-h100", "--switch", "spectrum-4")
         (("bom", "h100-rail-8", "--rack-power", "1W"), "holds no dgx-h100 of 8 units and 10.2 kW"),
         (("bom", "h100-rail-8", "--rack-units", "6"), "holds no dgx-h100 of 8 units"),
         (("bom", "h100-rail-8", "--rack-power", "44"), "expected"),
+        (("bom", "h100-rail-8", "--cabling", "a", "--ptm", "./a", "--force"), "file of --cabling"),
+        (("bom", "h100-rail-8", "--cabling", "a", "--ptm", "none/b"), "none/b: cannot be written"),
         (("compare", ".", "."), "there is no run in this folder"),
         (("compare", "h100-rail-8"), "there is nothing to compare it with"),
         (("design", "--gpus", "99999999", *PARTS), "no fabric for 99999999 GPUs can be built"),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from railweave.tools.opening import in_option, open_topology
-from railweave.tools.output import aligned, emit, emit_json, note, paint, write_output
+from railweave.tools.output import (
+    aligned,
+    check_free,
+    emit,
+    emit_json,
+    note,
+    paint,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from railweave.tools.bom import Bill, Line
@@ -78,6 +86,7 @@ def bom(
     """
     from dataclasses import replace
 
+    from railweave.fabric.errors import InputError
     from railweave.fabric.network_model import phy_latency_ps
     from railweave.fabric.units import parse_power_mw
     from railweave.tools.bom import make_bill
@@ -85,6 +94,12 @@ def bom(
     from railweave.topologies.cabling import plan_cables, to_csv, to_ptm
     from railweave.topologies.racks import Hall, place
 
+    if cabling is not None and ptm is not None and cabling.resolve() == ptm.resolve():
+        raise InputError(
+            f"'{ptm}' is the file of --cabling", field="--ptm", expected="a file of its own"
+        )
+    for path in (cabling, ptm):
+        check_free(path, force=force)
     hall = Hall()
     if rack_power is not None:
         with in_option("--rack-power"):
