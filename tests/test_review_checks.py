@@ -65,6 +65,16 @@ def test_an_unplugged_spine(name):
     assert "spine:" in Path(found.file).read_text("utf-8").splitlines()[found.line - 1]
 
 
+def test_an_unplugged_spine_of_a_plane():
+    name = "h100-dual-plane-512"
+    cables = [c for c in cables_of(name) if "spine1.p0" not in (c.from_device, c.to_device)]
+    (found,) = findings(name, cables)
+    assert (found.level, found.rule) == ("warning", "unused-switch")
+    assert found.message == "no link ends on spine1.p0"
+    told = "plane-balance: planes are uneven in the uplinks of leaves: 51.2Tbps, 102.4Tbps"
+    assert told in found.consequences
+
+
 @pytest.mark.parametrize("name", ["h100-rail-8", "h100-rail-only-512", "superpod-b300-1su"])
 def test_swapped_rails_of_one_host(name):
     cables = cables_of(name)

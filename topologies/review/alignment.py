@@ -140,12 +140,14 @@ def plane_balance(case: Case) -> Iterator[Found | Fact]:
             if len(set(values)) > 1:
                 least = family[values.index(min(values))]
                 leaves = np.unique(switch[label[switch] == least]).tolist()
+                # a switch that nothing is plugged into is in no plane any more
+                parts = np.flatnonzero(np.isin(label, family)).tolist()
                 yield Found(
                     level="warning",
                     message=f"planes are uneven in {what}: "
                     + ", ".join(format_rate(value) for value in values),
                     where=(case.name(least),),
-                    devices=frozenset(np.flatnonzero(np.isin(label, family)).tolist()),
+                    devices=frozenset((*parts, *case.at_fault_above(place))),
                     at=leaves[0],
                 )
     planes = len(next(iter(sorted(families))))

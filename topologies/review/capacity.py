@@ -180,18 +180,12 @@ def oversubscription(case: Case) -> Iterator[Found | Fact]:
                 level="info" if less else "error",
                 message=f"{tier}: declared {ratio_text(declared[tier])}, built {ratio_text(ratio)}",
                 where=tuple(case.name(device) for device in alike[:3]),
-                devices=frozenset((*alike, *_idle_above(case, tier))),
+                devices=frozenset((*alike, *case.at_fault_above(1 if tier == "leaf" else 2))),
                 at=_upper_switch(case, tier),
                 why=_MORE if less else "",
                 mend="declare the ratio that is built, or take out uplinks" if less else "",
             )
     yield from _per_rail(case, found["leaf"])
-
-
-def _idle_above(case: Case, tier: str) -> list[int]:
-    """Return switches at fault in the tiers above: each takes its share from all below it."""
-    level = 1 if tier == "leaf" else 2
-    return [device for device in case.causes if int(case.fabric.tier[device]) > level]
 
 
 def _upper_switch(case: Case, tier: str) -> int | None:

@@ -121,6 +121,10 @@ class Case:
         """Whether every network switch has a tier."""
         return bool((self.fabric.tier[self.fabric.switches] > 0).all())
 
+    def at_fault_above(self, level: int) -> list[int]:
+        """Return switches at fault in the tiers above: each takes its share from all below it."""
+        return [device for device in self.causes if int(self.fabric.tier[device]) > level]
+
     def name(self, device: int) -> str:
         """Return a device's name."""
         return self.fabric.device_names[device]
