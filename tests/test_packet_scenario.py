@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from railweave.fabric.errors import StalledError
+from railweave.fabric.errors import InputError, StalledError
 from railweave.fabric.jit import as_python
 from railweave.fabric.packet.deadlock import strike_off
 from railweave.fabric.packet.engine import PacketEngine
@@ -258,6 +258,19 @@ def test_a_lossy_priority_waits_for_nothing() -> None:
     ]  # fmt: skip
     result = run_scenario(scenario(TRIANGLE, flows)).raise_for_status()
     assert not [line for line in result.warnings if "circle" in line]
+
+
+def test_what_a_lossy_priority_drops_is_sent_again() -> None:
+    flows = [
+        {"id": f"f{i}", "src": f"h{i}", "dst": "h2", "size": "8MiB", "priority": 0}
+        for i in range(2)
+    ]  # fmt: skip
+    network = {"cc": {"kind": "none"}, "buffer": {"total": "1MB"}}
+    result = run_scenario(scenario(star(3), flows, network=network)).raise_for_status()
+    assert result.network["drops"]["buffer"] > 0
+    assert result.network["retransmitted_bytes"] > 0
+    with pytest.raises(InputError, match="no acknowledgements, but lost packets are repeated"):
+        run_scenario(scenario(star(3), flows, network=network | BARE))
 
 
 def test_a_collective_runs_its_own_graph() -> None:

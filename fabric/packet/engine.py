@@ -103,7 +103,6 @@ class PacketEngine(JobEngine):
         self.sampler = None if samples is None else Sampler(samples, self.fabric.n_links)
         self.failures = Failures(self, changing, detection_delay_ps)
         self.packet = packet or PacketSettings()
-        self._trusts = lossless(self.fabric, self.packet, failing=self.failures.changing)
         self._buffers = buffers
         self._trace = trace_rows, tracing
         self._priorities: set[int] = set()
@@ -193,9 +192,15 @@ class PacketEngine(JobEngine):
 
     def _bind(self, schedule: Schedule, devices: NDArray[np.int32]) -> BoundSchedule:
         """Bind a schedule; with a node for every run of its loops where packets may be lost."""
-        if not self._trusts:
+        if not self._trusts():
             schedule = expand(schedule)
         return super()._bind(schedule, devices)
+
+    def _trusts(self) -> bool:
+        if self._state is not None:
+            return bool(self._state.mode == lay.TRUST)
+        failing, asked = self.failures.changing, self._priorities
+        return lossless(self.fabric, self.packet, failing=failing, priorities=asked)
 
     def _write(self, job: Job, qp: NDArray[np.int32]) -> int:
         self._reap()

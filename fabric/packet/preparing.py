@@ -32,6 +32,8 @@ from railweave.fabric.packet.timeouts import timeout_ps
 from railweave.fabric.units import PS_PER_S, format_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from railweave.fabric.graph import Fabric
@@ -79,10 +81,13 @@ def switch_buffers(fabric: Fabric) -> NDArray[np.int64]:
     return np.array([known[fabric.model[device]] for device in fabric.switches], np.int64)
 
 
-def lossless(fabric: Fabric, settings: PacketSettings, *, failing: bool) -> bool:
-    """Tell whether no packet can be lost."""
+def lossless(
+    fabric: Fabric, settings: PacketSettings, *, failing: bool, priorities: Iterable[int] = ()
+) -> bool:
+    """Tell whether no packet of the network's priority and of ``priorities`` can be lost."""
     models = fabric.link_model[fabric.link_network]
-    held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if settings.pfc else ()))
+    paused = settings.pfc and {settings.priority, *priorities} <= set(settings.lossless)
+    held = (LinkModel.INFINIBAND, *((LinkModel.ROCE_LOSSLESS,) if paused else ()))
     if failing or settings.drops_on_storms:
         return False
     if any(keys.get("loss_rate") or keys.get("pfc") is False for _, keys in link_keys(fabric)):
@@ -139,7 +144,9 @@ def _set_run(state: PacketState, tracing: bool) -> None:
     run.poll_ps = 0 if settings.watchdog is None else settings.watchdog.poll_ps
     run.enqueue_marks = int(settings.ecn_at_enqueue)
     run.failed_qp = lay.NONE
-    trusted = lossless(state.fabric, settings, failing=state.failing)
+    trusted = lossless(
+        state.fabric, settings, failing=state.failing, priorities=state.asked_priorities
+    )
     state.mode = lay.TRUST if trusted else _MODES[recovery_of(state.fabric, settings)]
     state.cc = settings.cc if settings.cc_given or state.mode != lay.TRIM else None
     sprays = "entropy" if state.mode == lay.TRIM else "random"

@@ -91,6 +91,7 @@ class PacketState:
         if settings.watchdog is not None and settings.drops_on_storms:
             self.notice_ps = max(notice_ps, settings.watchdog.detect_ps + settings.watchdog.poll_ps)
         self.fabric, self.network, self.settings = fabric, network, settings
+        self.asked_priorities = frozenset(priorities)
         data = sorted({settings.priority, *priorities} - {settings.control_priority})
         self.priorities = (*data, settings.control_priority)  # by class
         self.link_keys = link_keys(fabric)
