@@ -384,6 +384,20 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, workload: str, expected: st
     ("keys", "expected"),
     [
         ("", "workload.requests: there are none; expected either trace or requests, or arr"),
+        (
+            ", arrivals: {kind: poisson, rate_per_s: 1.0e-9, count: 9, prompt: 9, output: 9}",
+            "expected times below 4,611,686 s (2^62 ps)",
+        ),
+        (
+            ", arrivals: {kind: sessions, turns: 99, count: 99999, prompt: 9, output: 9}",
+            "arrivals.count: these are 9,899,901 requests; expected at most 1,000,000",
+        ),
+        (", kv_transfer: {stream_groups: 2000}", "workload.kv_transfer.stream_groups: "),
+        (", kv_transfer: {message_cost: 2s}", "message_cost: longer than a second; expected at m"),
+        (
+            ", autoscale: {pool: decode, above: 2, below: 1, most: 2, every: 1ps}",
+            "workload.autoscale.every: too often to end; expected at least 1ms",
+        ),
         (", requests: []", "workload.requests: there are none; expected at least one"),
         (", requests: [{prompt: 0, output: 1}]", "workload.requests[0].prompt: "),
         (", requests: [{prompt: 1, output: 1, at: 5}]", "workload.requests[0].at: 5 has no unit"),

@@ -297,9 +297,10 @@ def _serving_troubles(serving: Mapping[str, Any]) -> Iterator[str]:
             f"{row['requests']} requests were sent again"
         )
     backlog = serving.get("backlog", {})
-    if backlog.get("waiting_at_last_arrival", 0) > serving["requests"]["count"] // 10:
+    waiting = backlog.get("waiting_at_last_arrival", 0)
+    if waiting > max(1, serving["requests"]["count"] // 10) and backlog["drained_ps"]:
         yield (
-            f"overloaded  {backlog['waiting_at_last_arrival']} requests were waiting when the last "
+            f"overloaded  {waiting} requests were waiting when the last "
             f"had arrived; it took {shown_time(backlog['drained_ps'])} to serve them"
         )
 

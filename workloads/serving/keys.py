@@ -9,10 +9,12 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from railweave.fabric.fields import FileModel, Rate, Size, Time, fault
+from railweave.fabric.units import PS_PER_S
 from railweave.topologies.front_end import FrontEnd
 from railweave.workloads.traces import LengthMoments
 
 __all__ = [
+    "MOST_DRAWN",
     "ArrivalsModel",
     "AutoscaleModel",
     "FrontendModel",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 Tokens = Annotated[int, Field(ge=1)]
+MOST_DRAWN: Final = 10**6  # requests: what a run can hold in memory
 
 
 class RequestModel(FileModel):
@@ -126,8 +129,8 @@ class ArrivalsModel(FileModel):
     )
     users: int | None = Field(None, ge=1, description="Requests at once, in a closed loop")
     think: Time = Field(0, description="From an answer to the next request of the same user")
-    turns: int | None = Field(None, ge=1, description="Requests of a session")
-    count: int | None = Field(None, ge=1, description="Requests, or sessions")
+    turns: int | None = Field(None, ge=1, le=MOST_DRAWN, description="Requests of a session")
+    count: int | None = Field(None, ge=1, le=MOST_DRAWN, description="Requests, or sessions")
     prompt: LengthModel | Tokens | None = Field(None, description="Tokens of prompts")
     output: LengthModel | Tokens | None = Field(None, description="Tokens generated")
     block: int = Field(16, ge=1, description="Tokens of a block that turns may share")
@@ -217,11 +220,14 @@ class TransferModel(FileModel):
         "affine", description="Which NIC a GPU sends through: its own, or all the replica's first"
     )
     stream_groups: int = Field(
-        8, ge=1, description="Pieces of layers that a step sends while it computes (stream)"
+        8, ge=1, le=1024, description="Pieces of layers that a step sends as it computes (stream)"
     )
 
     @model_validator(mode="after")
     def _keys_mean_something(self) -> Self:
+        for key in ("message_cost", "sync_cost"):
+            if getattr(self, key) > PS_PER_S:
+                raise fault("longer than a second", expected="at most 1s", key=key)
         for key, mode in (("read_delay", "pull"), ("sync_cost", "stream")):
             if getattr(self, key) and self.mode != mode:
                 raise fault(f"{self.mode} has none", expected=f"mode: {mode}", key=key)
@@ -244,6 +250,12 @@ class AutoscaleModel(FileModel):
     weights_from: str | None = Field(
         None, description="Instead of the workload's weights: {source}", examples=["storage"]
     )
+
+    @model_validator(mode="after")
+    def _looks_end(self) -> Self:
+        if self.every < PS_PER_S // 1000:
+            raise fault("too often to end", expected="at least 1ms", key="every")
+        return self
 
 
 class MemoryBoundModel(FileModel):

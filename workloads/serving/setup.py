@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from railweave.fabric.errors import UnreachableError
+from railweave.fabric.units import PS_PER_S
 from railweave.workloads.serving.batching import BATCHINGS
 from railweave.workloads.serving.lockstep import Lockstep
 from railweave.workloads.serving.memory import MEMORIES
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from railweave.workloads.workload import WorkloadContext
 
 __all__ = ["check_routes", "find_shape", "make_replicas", "make_requests", "plan_replicas"]
+
+LATEST_PS: Final = 2**62  # times of engines end here
 
 
 def find_shape(workload: ServingModel, context: WorkloadContext) -> ModelShape:
@@ -190,6 +193,14 @@ def make_requests(
     requests = [
         Request.of(number, asked, start_ps=workload.start) for number, asked in enumerate(found)
     ]
+    last = max(requests, key=lambda request: request.arrival_ps)
+    if last.arrival_ps >= LATEST_PS:
+        rated = workload.arrivals is not None and workload.arrivals.rate_per_s is not None
+        raise context.error(
+            f"{last.name} arrives after {last.arrival_ps // PS_PER_S:,} s",
+            at=("arrivals", "rate_per_s") if rated else (),
+            expected=f"times below {LATEST_PS // PS_PER_S:,} s (2^62 ps)",
+        )
     for request in requests:
         request.rejected = _why_never(request, workload, shape, plans)
     refused = [request for request in requests if request.rejected]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from railweave.fabric.errors import InputError
 from railweave.fabric.registry import Registry
-from railweave.workloads.serving.keys import length_at
+from railweave.workloads.serving.keys import MOST_DRAWN, length_at
 from railweave.workloads.traces import TraceRequest
 
 if TYPE_CHECKING:
@@ -83,9 +83,19 @@ class Arrivals(ABC):
         return ()
 
     def lengths(self, count: int | None = None) -> list[TraceRequest]:
-        """Draw requests of the lengths asked for, all at 0."""
+        """Draw requests of the lengths asked for, all at 0.
+
+        Raises
+        ------
+        InputError
+            They are more than ``MOST_DRAWN``.
+        """
         count = self.keys.count if count is None else count
         assert count is not None
+        if count > MOST_DRAWN:
+            raise InputError(
+                f"these are {count:,} requests", field="count", expected=f"at most {MOST_DRAWN:,}"
+            )
         assert self.keys.prompt is not None
         assert self.keys.output is not None
         draws = self.random.random((count, 2)).tolist()

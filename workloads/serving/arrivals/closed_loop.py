@@ -42,7 +42,7 @@ class ClosedLoop(Arrivals):
         left = deque(requests)
         users = [
             env.process(self._user(left, start_ps, submit, env))
-            for _ in range(self.keys.users or 0)
+            for _ in range(min(self.keys.users or 0, len(requests)))  # more find none
         ]
         yield env.all_of(users)
 
