@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from railweave.fabric._fluid_acks import ack_excess, acknowledge, touch_link
 from railweave.fabric._fluid_events import (
     drop_finish,
     give_event,
@@ -48,7 +47,7 @@ from railweave.fabric._fluid_layout import (
     REACHED,
     SLOT_BITS,
 )
-from railweave.fabric._fluid_solve import held_by, solve
+from railweave.fabric._fluid_solve import acknowledge, held_by, solve, touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["advance", "join_links", "lacks_room", "leave_links"]
@@ -78,9 +77,6 @@ def leave_links(
         link = links[number]
         link.members -= 1
         link.load = link.load - hops[start + k].share * rate if link.members > 0 else 0.0
-        if run.excesses > 0:
-            left = link.excess - hops[start + k].share * rate * slots[slot].excess
-            link.excess = left if link.members > 0 and left > 0.0 else 0.0
         moved = np.int64(pool[link.members_at + link.members])
         hole = place[slot, k]
         pool[link.members_at + hole] = moved
@@ -271,10 +267,6 @@ def _place(
     flow.remaining = wire
     flow.weight = groups[node.group].weight
     flow.cap = groups[node.group].cap
-    if run.acks:
-        flow.excess = ack_excess(run, paths, node.path, wire)
-        if flow.excess > 0.0:
-            run.excesses = 1
     if in_turn:
         lane.busy = 1
         lane.reserved = NO_NODE
@@ -340,12 +332,12 @@ def _drain(
         if ahead > 0 and not ahead <= run.tolerance * (ends[0].time - slots[slot].began):
             break
         drop_finish(run, ends, where, slot)
-        order[n] = np.int64(slots[slot].node) << SLOT_BITS | slot
+        order[n] = slots[slot].node << SLOT_BITS | slot
         n += 1
     sort(order, n)
     for i in range(n):  # what has been read is at least as long as the arrivals
         slot = order[i] & ((1 << SLOT_BITS) - 1)
-        number = np.int64(slots[slot].node)
+        number = slots[slot].node
         leave_links(run, lists, slots, place, links, pool, hops, slot)
         _leave_path(
             run, nodes, loops, events, groups, lanes, paths, timers, opened, order, number,

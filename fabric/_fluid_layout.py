@@ -69,8 +69,7 @@ SLOT: Final = np.dtype(
         ("updated", "i8"),
         ("began", "i8"),
         ("finish", "i8"),  # FOREVER while the rate is 0
-        ("node", "i4"),
-        ("excess", "f4"),  # by what share its ACKs are more than those of a long message
+        ("node", "i8"),
         ("stamp", "i8"),  # round in which it was last solved for
         ("bottleneck", "i4"),  # link, AT_CAP or NOWHERE
         ("path", "i4"),
@@ -104,11 +103,6 @@ LINK: Final = np.dtype(
         ("heap_at", "i4"),  # its place in the heap of levels, -1: none
         ("heap_key", "f8"),  # * heap of levels
         ("heap_id", "i8"),  # *
-        # Here the third line begins, for messages that are not long.
-        ("excess", "f8"),  # sum of share x rate x excess over its flows
-        ("filling", "f8"),  # of that, what the present fill has found
-        ("full", "i8"),  # 1 where the last fill left no room
-        ("unused", "f8", (5,)),
     ],
     align=True,
 )
@@ -227,10 +221,7 @@ RUN: Final = np.dtype(
         ("done", "i8"),
         ("placing", "i8"),  # 1 while stopped between placing arrivals
         ("tolerance", "f8"),  # of rates and of the time a flow is under way, 0: exact
-        ("acks", "i8"),  # packets that one ACK answers; 0 where ACKs take no capacity
-        ("beyond", "i8"),  # wire bytes of a message beyond those of its packets
-        ("excesses", "i8"),  # 1 once a message has come that is not long
-        ("turn", "i8"),  # how often this solve has filled
+        ("acks", "i8"),  # 1 where acknowledgements take capacity
         ("narrowed", "i8"),  # 1 where a link may have lost capacity in this instant
         ("solves", "i8"),
         ("solved_flows", "i8"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from railweave.fabric._fluid_acks import ack_excess, touch_link
 from railweave.fabric._fluid_events import sift
 from railweave.fabric._fluid_kernel import join_links, lacks_room, leave_links
 from railweave.fabric._fluid_layout import FOREVER
+from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.jit import jit
 
 __all__ = ["move_flows"]
@@ -31,15 +31,13 @@ def move_flows(
     moved: Any,
     target: Any,
     scale: Any,
-    size: Any,
     begin: Any,
 ) -> Any:
     """Move the flows of slots ``moved[begin:]`` to the paths ``target``.
 
-    ``scale`` is by how much a flow's bytes are more on its new path (other headers), ``size`` what
-    its message has there in wire bytes. A flow starts there with rate 0 and is solved for in this
-    instant; ``updated`` of one that stood still stays when it came to stand. Returns how many are
-    moved: fewer than all if the pool must grow first.
+    ``scale`` is by how much a flow's bytes are more on its new path (other headers). A flow starts
+    there with rate 0 and is solved for in this instant; ``updated`` of one that stood still stays
+    when it came to stand. Returns how many are moved: fewer than all if the pool must grow first.
     """
     run = all_runs[0]
     for i in range(begin, len(moved)):
@@ -58,10 +56,6 @@ def move_flows(
         run.free -= 1  # it keeps its slot
         flow.path = target[i]
         flow.rate = 0.0
-        if run.acks:
-            flow.excess = ack_excess(run, paths, target[i], size[i])
-            if flow.excess > 0.0:
-                run.excesses = 1
         flow.hops = start
         flow.hops_end = start + n_hops
         flow.finish = FOREVER

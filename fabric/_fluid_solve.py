@@ -21,9 +21,8 @@ With a tolerance, held flows that are no further than it from their fair rate st
 link carries more than it can.
 
 Acknowledgements take what they need of a link from the data that goes the same way. They are
-reckoned anew whenever the link takes part in a solve. Where all messages are long, a change of the
-other way's rates alone does not start one, so they may be off by a part of the few per mille that
-they are; see `railweave.fabric._fluid_acks` for others.
+reckoned anew whenever the link takes part in a solve; a change of the other way's rates alone does
+not start one, so they may be off by a part of the few per mille that they are.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from typing import Any
 
 import numpy as np
 
-from railweave.fabric._fluid_acks import outgrown, usable_bps
 from railweave.fabric._fluid_layout import (
     ARRIVED,
     AT_CAP,
@@ -45,7 +43,7 @@ from railweave.fabric._fluid_layout import (
 from railweave.fabric._fluid_levels import drop_level, put_level
 from railweave.fabric.jit import jit
 
-__all__ = ["held_by", "solve"]
+__all__ = ["acknowledge", "held_by", "solve", "touch_link"]
 
 _EPS = 1e-9  # relative width within which levels are equal and a link is full
 
@@ -62,15 +60,33 @@ def held_by(slots: Any, links: Any, slot: Any, bottleneck: Any) -> None:
 
 
 @jit(inline=True)
+def touch_link(run: Any, lists: Any, links: Any, number: Any) -> None:
+    """Note that the next solve must look at a link."""
+    if links[number].touched != run.instant:
+        links[number].touched = run.instant
+        lists[TOUCHED, run.touches] = number
+        run.touches += 1
+
+
+@jit(inline=True)
+def acknowledge(run: Any, lists: Any, links: Any, number: Any) -> None:
+    """Look at the other way of a link that began or ceased to carry flows, for its ACKs."""
+    other = links[number ^ 1]
+    if other.ack_share > 0.0 and other.members > 0:
+        touch_link(run, lists, links, number ^ 1)
+        run.narrowed = 1
+
+
+@jit(inline=True)
 def _list_link(run: Any, lists: Any, links: Any, number: Any, fill: Any) -> None:
     """Look at a link, unless this fill does so already."""
     link = links[number]
     if link.listed == fill:
         return
     link.listed = fill
-    link.usable = usable_bps(run, links, number)
-    if run.excesses > 0:
-        link.filling = link.excess
+    link.usable = link.capacity
+    if link.ack_share > 0.0:
+        link.usable -= link.ack_share * links[number ^ 1].load
     link.residual = link.usable - link.load
     link.unfrozen = 0.0
     link.count = 0
@@ -108,12 +124,8 @@ def _unfreeze(
         link.count += 1
         if link.count == link.members:
             link.residual = link.usable
-            if run.excesses > 0:
-                link.filling = 0.0
         else:
             link.residual += hops[h].share * flow.rate
-            if flow.excess > 0.0:
-                link.filling -= hops[h].share * flow.rate * flow.excess
 
 
 @jit(inline=True)
@@ -132,8 +144,6 @@ def _freeze(
     for h in range(flow.hops, flow.hops_end):
         link = links[hops[h].link]
         link.residual -= hops[h].share * rate
-        if flow.excess > 0.0:
-            link.filling += hops[h].share * rate * flow.excess
         link.count -= 1
         link.unfrozen = link.unfrozen - hops[h].share * flow.weight if link.count > 0 else 0.0
 
@@ -272,9 +282,6 @@ def _fill(
     for i in range(run.listed):
         link = links[lists[LISTED, i]]
         link.load = link.usable - link.residual
-        if run.excesses > 0:
-            link.excess = link.filling if link.filling > 0.0 else 0.0
-            link.full = link.residual <= _EPS * link.usable
 
 
 @jit(inline=True)
@@ -298,8 +305,6 @@ def _alone(slots: Any, links: Any, hops: Any, slot: Any) -> Any:
         links[bottleneck].hold_level = rate / flow.weight
     for h in range(flow.hops, flow.hops_end):
         links[hops[h].link].load = hops[h].share * rate
-        if flow.excess > 0.0:
-            links[hops[h].link].excess = hops[h].share * rate * flow.excess
     return True
 
 
@@ -346,10 +351,9 @@ def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, hops: Any) ->
             run.changes += 1
         else:
             _unfreeze(run, lists, slots, links, hops, slot, round_, fill)
-    # Each further turn reckons with the acknowledgements of the rates that the one before found.
-    run.turn = 0
-    while True:
-        if run.turn > 0:
+    # The second round reckons with the acknowledgements of the rates that the first one found.
+    for turn in range(1 + run.acks):
+        if turn > 0:
             run.epoch += 1
             fill = run.epoch
             run.listed = 0
@@ -367,11 +371,5 @@ def solve(run: Any, lists: Any, slots: Any, links: Any, pool: Any, hops: Any) ->
             _fill(run, lists, slots, links, pool, hops, round_, fill, eps)
             run.solves += run.chosen > 0
             run.solved_flows += run.chosen
-        run.turn += 1
-        if run.excesses > 0:
-            if not outgrown(run, lists, links):
-                break
-        elif run.turn > (run.acks > 0):
-            break
     run.touches = 0
     run.narrowed = 0

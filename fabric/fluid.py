@@ -73,9 +73,7 @@ class FluidEngine(JobEngine):
         self.tolerance = tolerance
         fabric = self.fabric
         capacity = np.where(fabric.link_up, fabric.link_rate_bps, 0).astype(np.float64)
-        self.state = FluidState(
-            capacity, self.table.ack_share(), self.table.ack_rule, self.table, tolerance=tolerance
-        )
+        self.state = FluidState(capacity, self.table.ack_share(), self.table, tolerance=tolerance)
         self._link_up = fabric.link_up.copy()  # as `set_link` left them
         self._link_rate_bps = fabric.link_rate_bps.copy()
         self._memo = memo

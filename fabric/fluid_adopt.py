@@ -70,7 +70,6 @@ def adopt(
         shift=shift, offset_ps=offset_ps,
     )  # fmt: skip
     at = np.flatnonzero(np.isin(links, own))  # others may use the other ways
-    whole.run.excesses |= other.run.excesses
     _take_members(whole, other, at, links[at], slot_here)
     return mine
 
@@ -152,7 +151,7 @@ def _take_members(
 ) -> None:
     """Copy what links know of their flows, and their member lists in their order."""
     there: Any = other.links[theirs]
-    for name in ("usable", "load", "excess", "full", "hold_level", "members"):
+    for name in ("usable", "load", "hold_level", "members"):
         whole.links[name][links] = there[name]
     longer = np.flatnonzero(there.members > whole.links.room[links])
     room, used = there.members[longer].astype(np.int64), int(whole.run.pool_used)

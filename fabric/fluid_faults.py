@@ -100,7 +100,6 @@ class FaultyFluidEngine(FluidEngine):
         self.state = FluidState(
             capacity,
             np.append(self.table.ack_share(), [0.0, 0.0]),
-            self.table.ack_rule,
             self.table,
             tolerance=self.tolerance,
         )
@@ -247,14 +246,13 @@ class FaultyFluidEngine(FluidEngine):
                 loops = state.nodes.loop[base + bound.looped]
                 state.loops.longer_by[loops] = bound.graph.loop_rows["longer_by"]
         target = remap[state.slots.path[moved]]
-        new_size = message_sizes(state, nodes)
-        scale = new_size / np.maximum(size, 1)
+        scale = message_sizes(state, nodes) / np.maximum(size, 1)
         done = 0
         while True:
             done = move_flows(
                 state.runs, state.lists, state.slots, state.ends, state.where, state.place,
                 state.links, state.pool, state.paths.routes, state.paths.hops,
-                moved, target, scale, new_size, done,
+                moved, target, scale, done,
             )  # fmt: skip
             if done == len(moved):
                 return [int(node) for node in nodes]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from railweave.fabric import _fluid_layout as lay
-from railweave.fabric._fluid_acks import touch_link
 from railweave.fabric._fluid_events import drop_finish, start_nodes
 from railweave.fabric._fluid_kernel import advance, leave_links
 from railweave.fabric._fluid_layout import grown, records
+from railweave.fabric._fluid_solve import touch_link
 from railweave.fabric.errors import RailweaveError
 from railweave.fabric.jit import call_for_work
 from railweave.fabric.sole_paths import sole_rates
@@ -74,8 +74,6 @@ class FluidState:
         float64 (links,): what each link carries, in wire bit/s.
     ack_share
         float64 (links,): acknowledgement bits on the other direction per data bit; zeros: none.
-    ack_rule
-        Packets that one ACK answers, and wire bytes of a message beyond those of its packets.
     paths
         The table that path numbers refer to; it may grow while the state lives.
     tolerance
@@ -86,7 +84,6 @@ class FluidState:
         self,
         capacity_bps: NDArray[np.float64],
         ack_share: NDArray[np.float64],
-        ack_rule: tuple[int, int],
         paths: SolvePaths,
         *,
         tolerance: float = 0.0,
@@ -96,8 +93,7 @@ class FluidState:
         self.n_links = n_links
         self.runs = records(lay.RUN, 1)
         self.run = self.runs[0]
-        ack_every, self.run.beyond = ack_rule
-        self.run.acks = ack_every if ack_share.any() else 0
+        self.run.acks = int(ack_share.any())
         self.run.tolerance = tolerance
         self.run.instant = 1
         self.links = records(lay.LINK, n_links)

@@ -126,25 +126,21 @@ class Isolated:
 
     def run(self, until_ps: int) -> tuple[FluidState, int, bool]:
         """Simulate from 0; return the state, the group and whether it ended by ``until_ps``."""
-        state = self._state(self._capacity, self._ack_share, self.paths)
+        state = FluidState(self._capacity, self._ack_share, self.paths, tolerance=self._tolerance)
         group = state.add(self._own, at_ps=0)
         return state, group, _to_the_end(state, until_ps)
-
-    def _state(
-        self, capacity: NDArray[np.float64], ack_share: NDArray[np.float64], paths: SolvePaths
-    ) -> FluidState:
-        rule = self.bound.table.ack_rule
-        return FluidState(capacity, ack_share, rule, paths, tolerance=self._tolerance)
 
     def span(self) -> Span | None:
         """Return what one run takes; None if it never ends."""
         paths, like = self._with_fewer_cables()
         folded = self._folds.fold(self._own, paths, self._capacity, self._ack_share)
         if folded is None:
-            state = self._state(self._capacity, self._ack_share, paths)
+            state = FluidState(self._capacity, self._ack_share, paths, tolerance=self._tolerance)
             state.add(self._own, at_ps=0)
         else:
-            state = self._state(folded.capacity, folded.ack_share, folded.paths)
+            state = FluidState(
+                folded.capacity, folded.ack_share, folded.paths, tolerance=self._tolerance
+            )
             state.add(folded.graph, at_ps=0)
         state.close()
         ended = _to_the_end(state, FOREVER - 1)

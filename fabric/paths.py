@@ -136,16 +136,6 @@ class PathTable:
         share = np.where(self._infiniband(), infiniband, ethernet)
         return np.where(self.fabric.link_network, share, 0.0)
 
-    @property
-    def ack_rule(self) -> tuple[int, int]:
-        """Packets that one ACK answers, and wire bytes of a message beyond those of its packets.
-
-        The latter are those of the first packet's further header, in either framing.
-        """
-        settings, mtu = self.settings, self.settings.mtu_bytes
-        first = settings.first_packet_bytes(mtu, Framing.ETHERNET)
-        return settings.ack_every, first - mtu - settings.overhead_bytes(Framing.ETHERNET)
-
     def limiting(self, link: int) -> bool:
         """Whether a link takes part in the rate computation."""
         return bool(self._limiting[link])

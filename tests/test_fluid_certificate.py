@@ -22,7 +22,7 @@ from railweave.fabric.errors import RailweaveError
 from railweave.fabric.flow import Flow
 from railweave.fabric.fluid import FluidEngine
 from railweave.fabric.graph import DeviceKind, Fabric, FabricBuilder, LinkModel
-from railweave.fabric.network import Framing, NetworkSettings
+from railweave.fabric.network import NetworkSettings
 from railweave.fabric.routing import Routing
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 EPS = 2e-9  # relative: ties are taken within 1e-9
 NEVER = 2**62
-ETHERNET = Framing.ETHERNET
 
 # ------------------------------------------------------------------ an independent computation
 
@@ -43,7 +42,6 @@ class Active:
     weight: float
     cap: float
     on: dict[int, float] = field(default_factory=dict)
-    excess: float = 0.0
 
 
 def progressive_filling(capacity: dict[int, float], flows: list[Active]) -> list[float]:
@@ -84,7 +82,6 @@ class Watch:
         self.state = engine.state
         self.instants = 0
         self.most = 0
-        self.excesses = 0.0
         self.advance = self.state.advance
         self.state.advance = self.step_by_step  # type: ignore[method-assign]
         self.up = engine.fabric.link_up.copy()
@@ -116,7 +113,6 @@ class Watch:
             row = state.slots[slot]
             group = state.groups[state.nodes[row.node].group]
             flow = Active(float(row.rate), float(group.weight), float(group.cap))
-            flow.excess = self.excess(int(row.node))
             path = int(state.nodes[row.node].path)
             span = slice(table.ptr[path], table.ptr[path + 1])
             framed = bool(fabric.link_network[table.link[span]].any())
@@ -127,26 +123,11 @@ class Watch:
             found.append(flow)
         return found
 
-    def excess(self, node: int) -> float:
-        """ACK bytes of a message over those that a long one has for as many bytes, less one."""
-        settings, row = self.engine.settings, self.state.nodes[node]
-        if not settings.ack_every:
-            return 0.0
-        first = int(self.state.groups[row.group].first_node)
-        size = int(self.engine._jobs[int(row.group)].bound.schedule.size_bytes[node - first])
-        if row.loop >= 0:
-            loop = self.state.loops[row.loop]
-            size += int(loop.part < loop.longer)
-        acks = -(-settings.packets(size) // settings.ack_every) * settings.ack_wire_bytes(ETHERNET)
-        long = settings.ack_share(ETHERNET) * settings.wire_bytes(size)
-        return max(acks / long - 1.0, 0.0)
-
     def usable(self, flows: list[Active]) -> dict[int, float]:
         """Capacity of every link in use, less what acknowledgements of the other way need.
 
         The engine brings these up to date when a direction begins or ceases to carry data, and
-        for the links that it solves for; with messages that are not long, wherever they would
-        make a link carry more than it can.
+        for the links that it solves for.
         """
         used = {link for flow in flows for link in flow.on}
         acks = self.engine.table.ack_share()
@@ -155,14 +136,7 @@ class Watch:
             room = float(self.rate_bps[link]) if self.up[link] else 0.0
             if acks[link] and self.engine.table.limiting(link):
                 found = float(self.state.links.usable[link])
-                behind = [flow for flow in flows if link ^ 1 in flow.on]
-                now = sum(f.on[link ^ 1] * f.rate * (1 + f.excess) for f in behind)
-                own = sum(f.on.get(link, 0.0) * f.rate for f in flows)
-                if self.state.run.excesses:
-                    assert own + acks[link] * now <= room * (1 + 2e-7) or own <= 2e-7 * room
-                self.excesses = max([self.excesses, *(f.excess for f in behind)])
-                most = (1 + self.excesses) * acks[link]
-                most *= self.engine.fabric.link_rate_bps[link ^ 1]
+                most = acks[link] * self.engine.fabric.link_rate_bps[link ^ 1]
                 acked = most if link ^ 1 in used else 0.0
                 assert room - acked * (1 + EPS) <= found <= room
                 usable[link] = max(found, 0.0)
