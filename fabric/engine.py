@@ -130,6 +130,11 @@ class Engine(ABC):
     rounded_bytes: int = 0
     """By how much the bytes of a link may be off, where messages changed paths on their way."""
 
+    @property
+    def repeated_bytes(self) -> int:
+        """Wire bytes that were sent again after a loss: no link carried more of them."""
+        return 0
+
     def __init__(self, env: FabricEnvironment, fabric: Fabric) -> None:
         self.env = env
         self.fabric = fabric

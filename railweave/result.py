@@ -332,11 +332,12 @@ def run_bound_ps(
     executed: Sequence[CollectiveRecord],
     table: LinkTable,
     *,
-    rounded_bytes: int = 0,
+    inexact_bytes: int = 0,
 ) -> int:
     """Return the earliest end of everything that ended (and of every byte carried), in ps.
 
-    ``rounded_bytes``: `Engine.rounded_bytes`.
+    ``inexact_bytes``: how many of a link's bytes need not have crossed it, see
+    `Engine.rounded_bytes` and `Engine.repeated_bytes`.
     """
     starts = [record.start_ps for record in records] + [record.start_ps for record in executed]
     ends = [record.start_ps + record.bound_ps for record in records if record.end_ps >= 0]
@@ -345,7 +346,7 @@ def run_bound_ps(
     slack = (
         in_flight + _ROUNDED_BYTES if in_flight else 0
     )  # what a flow has moved so far is rounded
-    slack += rounded_bytes
+    slack += inexact_bytes
     return max([0, *ends, cut_bound_ps(table, min(starts, default=0), slack_bytes=slack)])
 
 

@@ -430,7 +430,8 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
     records, executed = tuple(engine.records()), tuple(engine.collectives())
     now = int(run.env.now)
     table = LinkTable.of(run.fabric, engine.counters(), now)
-    bound = run_bound_ps(records, executed, table, rounded_bytes=engine.rounded_bytes)
+    inexact = engine.rounded_bytes + engine.repeated_bytes  # a bound counts what is sent once
+    bound = run_bound_ps(records, executed, table, inexact_bytes=inexact)
     if status == "deadlocked":  # its clock stopped at the last end, before what moved after that
         now = max(now, bound, table.least_span_ps())
         table = LinkTable.of(run.fabric, engine.counters(), now)

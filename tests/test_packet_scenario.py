@@ -425,3 +425,25 @@ def test_a_look_for_deadlocks_is_the_same_compiled() -> None:
     assert (as_python(strike_off, *arrays), state.ingress.waits.tolist()) == (left, waits)
     assert left == sum(waits) == 9  # the cables of the hosts wait for the circle
     assert len(engine.cycle) == 3
+
+
+def test_lossless_drops_are_named() -> None:
+    flows = [{"id": f"f{i}", "src": f"h{i}", "dst": "h4", "size": "1MiB"} for i in range(4)]
+    network = {**BARE, "cc": {"kind": "none"}}
+    network["buffer"] = {"mode": "static", "xoff": "100KB", "headroom": "0B", "total": "100MB"}
+    result = run_scenario(scenario(star(5), flows, network=network))
+    dropped = result.network["drops"]["lossless_violation"]
+    assert dropped > 0
+    named = [w for w in result.warnings if "of lossless priorities found no headroom" in w]
+    assert [w.split()[0] for w in named] == [f"{dropped:,}"]
+    assert ">s1:" in named[0]
+
+
+def test_a_bound_counts_what_is_sent_once() -> None:
+    flows = [{"id": f"f{i}", "src": f"h{i}", "dst": "h4", "size": "1MiB"} for i in range(4)]
+    network = {**BARE, "ack": {"every": 4}, "cc": {"kind": "none"}, "recovery": "go-back-n"}
+    network |= {"pfc": {"enabled": False}, "loss": {"rate": 0.01}}
+    result = run_scenario(scenario(star(5), flows, network=network)).raise_for_status()
+    assert result.network["retransmitted_bytes"] > 10**6
+    least = 4 * (256 * 4178 + 16) * 80  # each frame crosses the receiver's link once
+    assert least * 0.5 < result.bound_ps <= least

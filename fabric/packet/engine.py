@@ -38,7 +38,7 @@ from railweave.fabric.packet.telemetry import (
     network_totals,
 )
 from railweave.fabric.packet.timeouts import timeout_cautions
-from railweave.fabric.packet.victims import waiting_cautions
+from railweave.fabric.packet.victims import drop_cautions, waiting_cautions
 from railweave.fabric.reroute import ReroutingBinder
 from railweave.fabric.units import PS_PER_S
 from railweave.fabric.usage import expand_spans
@@ -541,9 +541,14 @@ class PacketEngine(JobEngine):
         done = self._counts.get(record)
         return flow_counts(self, self._flows[record]) if done is None else done
 
+    @property
+    def repeated_bytes(self) -> int:
+        """Wire bytes of retransmissions."""
+        return int(self.state.run.resent)
+
     def cautions(self) -> list[str]:
-        """Name a circle of lossless links, and timeouts that end before a failure is noticed."""
-        return [*waiting_cautions(self), *timeout_cautions(self)]
+        """Name circles of lossless links, their drops, and timeouts before failures are noticed."""
+        return [*waiting_cautions(self), *drop_cautions(self), *timeout_cautions(self)]
 
     def waiting(self) -> list[str]:
         """Say what has started and cannot end."""

@@ -15,14 +15,14 @@ import numpy as np
 
 from railweave.fabric.dependency import first_cycle
 from railweave.fabric.graph import DeviceKind
-from railweave.fabric.words import listed
+from railweave.fabric.words import listed, plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from railweave.fabric.packet.engine import PacketEngine
 
-__all__ = ["MOST_VICTIMS", "victims", "waiting_cautions"]
+__all__ = ["MOST_VICTIMS", "drop_cautions", "victims", "waiting_cautions"]
 
 MOST_VICTIMS = 100
 """Victims that a result lists, the slowest first."""
@@ -83,6 +83,22 @@ def waiting_cautions(engine: PacketEngine) -> list[str]:
     return [
         "lossless links can wait for each other in a circle, and so deadlock: "
         f"{names} (priority {found[0][1]})"
+    ]
+
+
+def drop_cautions(engine: PacketEngine) -> list[str]:
+    """Say where packets of lossless priorities were dropped because headroom was too small."""
+    ingress, count = engine.state.ingress, int(engine.state.run.violations)
+    if not count:
+        return []
+    dropped = np.where(ingress.kind == 1, ingress.dropped, 0)
+    by_link = dropped.reshape(engine.fabric.n_links, -1).sum(axis=1)
+    worst = int(by_link.argmax())
+    return [
+        f"{plural(count, 'packet')} of lossless priorities found no headroom and "
+        f"{'was' if count == 1 else 'were'} dropped, most at the end of "
+        f"{engine.fabric.link_name(worst)} ({int(by_link[worst]):,}): pauses come too late for "
+        "buffer.headroom"
     ]
 
 
