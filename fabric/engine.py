@@ -13,13 +13,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from railweave.fabric.flow import Flow, FlowRecord
@@ -134,6 +134,12 @@ class Engine(ABC):
     def repeated_bytes(self) -> int:
         """Wire bytes that were sent again after a loss: no link carried more of them."""
         return 0
+
+    def unreserved_bytes(
+        self, wire_bytes: NDArray[np.int64], ack_bytes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the bytes of each link, int64 (links,), that rates left no room for: none."""
+        return np.zeros(len(wire_bytes), np.int64)
 
     def __init__(self, env: FabricEnvironment, fabric: Fabric) -> None:
         self.env = env

@@ -391,6 +391,19 @@ class FluidEngine(JobEngine):
             parts.append((self.state.moved(group, job.bound, now_ps=now), 1, job.tag))
         return parts
 
+    def unreserved_bytes(
+        self, wire_bytes: NDArray[np.int64], ack_bytes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the ACK bytes of each link beyond those of long messages.
+
+        Rates leave room for an ACK in `NetworkSettings.ack_every` packets; each message has at
+        least one.
+        """
+        other = np.arange(len(wire_bytes)) ^ 1
+        reserved = np.ceil(self.table.ack_share() * wire_bytes[other]).astype(np.int64)
+        beyond: NDArray[np.int64] = np.maximum(ack_bytes - reserved, 0)
+        return beyond
+
     def cautions(self) -> list[str]:
         """Say what a lossless network would have shown of this run and a fluid one cannot."""
         contended = self.state.contended[: self.fabric.n_links]

@@ -354,7 +354,8 @@ def check_bounds(engine: Engine, table: LinkTable, *, sim_time_ps: int, bound_ps
     """Raise `PhysicsError` if a run ended before its bound or a link carried more than it can."""
     engine.check_bound("the run", took_ps=sim_time_ps, bound_ps=bound_ps)
     slack = _ROUNDED_BYTES + engine.rounded_bytes + engine.burst_bytes
-    carried = 8.0 * (table.wire_bytes + table.ack_bytes - slack)
+    unreserved = engine.unreserved_bytes(table.wire_bytes, table.ack_bytes)
+    carried = 8.0 * (table.wire_bytes + table.ack_bytes - slack - unreserved)
     over = np.flatnonzero(
         carried > table.fabric.link_rate_bps * (table.span_ps / PS_PER_S) * (1 + 1e-6)
     )
@@ -364,3 +365,18 @@ def check_bounds(engine: Engine, table: LinkTable, *, sim_time_ps: int, bound_ps
             f"link {table.fabric.link_name(link)} carried {table.utilisation[link]:.6f} times "
             "what its rate allows"
         )
+
+
+def ack_cautions(engine: Engine, table: LinkTable) -> list[str]:
+    """Say by how much the ACKs of short messages fill a link beyond its rate."""
+    if not engine.unreserved_bytes(table.wire_bytes, table.ack_bytes).any():
+        return []
+    used = table.utilisation
+    link = int(used.argmax())
+    if used[link] <= 1 + 1e-6:
+        return []
+    return [
+        f"messages of few packets have more acknowledgements than rates leave room for: "
+        f"{table.fabric.link_name(link)} carried {used[link]:.4f} times what it can, and times "
+        "may be too short by as much"
+    ]

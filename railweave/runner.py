@@ -22,6 +22,7 @@ from railweave.result import (
     LinkTable,
     Provenance,
     Result,
+    ack_cautions,
     check_bounds,
     flow_stats,
     run_bound_ps,
@@ -453,7 +454,7 @@ def _gather(run: PreparedRun, status: Status, error: RailweaveError | None) -> R
         steps=tuple(findings.steps),
         requests=tuple(row for rows in findings.requests for row in rows()),
         tracks=tuple(span for spans in findings.tracks for span in spans()),
-        warnings=(*findings.warnings, *engine.cautions()),
+        warnings=(*findings.warnings, *engine.cautions(), *ack_cautions(engine, table)),
         provenance=Provenance(
             version=version(),
             seed=scenario.model.seed,
