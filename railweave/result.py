@@ -192,7 +192,7 @@ def cut_bound_ps(table: LinkTable, first_start_ps: int, *, slack_bytes: int = 0)
     first_start_ps
         Nothing was sent before.
     slack_bytes
-        Left out of each link's bytes, where they are rounded.
+        Left out of each link's bytes, where they are rounded or were sent again.
     """
     wire, rates = table.wire_bytes - slack_bytes, table.fabric.link_rate_bps
     longest = max(

@@ -205,13 +205,17 @@ class TransferModel(FileModel):
 
     mode: str = Field("pull", description="pull | push | stream", examples=["push"])
     message_cost: Time = Field(
-        0, description="Time that a rank takes to post one message: a K or V block of a layer"
+        0,
+        description="Time that a rank takes to post one message, a K or V block of a layer; "
+        "at most 1s",
     )
     read_delay: Time = Field(
         0, description="From the end of the prefill to the read of the decode side (pull)"
     )
     sync_cost: Time = Field(
-        0, description="Time that each piece of layers adds to the step that sends it (stream)"
+        0,
+        description="Time that each piece of layers adds to the step that sends it; at most 1s "
+        "(stream)",
     )
     timeout: Time | None = Field(
         None, description="A prefilled cache that waits longer for decode blocks is dropped"
@@ -243,7 +247,7 @@ class AutoscaleModel(FileModel):
     )
     above: float = Field(gt=0, description="A replica is started above this")
     below: float = Field(ge=0, description="One is stopped below this, when it is empty")
-    every: Time = Field(10 * 10**12, description="How often to look")
+    every: Time = Field(10 * 10**12, description="How often to look; at least 1ms")
     least: int = Field(1, ge=1, description="Fewest replicas")
     most: int = Field(ge=1, description="Most replicas; their GPUs are kept for them")
     start_delay: Time = Field(0, description="Before the weights are loaded: scheduling, start-up")
